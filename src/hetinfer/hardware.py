@@ -1,0 +1,173 @@
+"""GPUs, models and prices: figures from outside, each row with its unit, date and source."""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from hetinfer.errors import InputError
+from hetinfer.paths import data_dir
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One kind of card. Powers in watts, memory in GB (10^9 bytes), rates per second."""
+
+    gpu: str
+    name: str
+    aliases: tuple[str, ...]
+    tier: str
+    tdp_w: float
+    memory_gb: float
+    memory_bandwidth_gb_per_s: float
+    dense_bf16_tflops: float
+    interconnect: str
+    grade: str
+    source: str
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """One language model. `parameters_b` in 10^9; `kv_bytes_per_token` over all layers."""
+
+    model: str
+    parameters_b: float
+    parameters_read_per_step_b: float
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    weight_bytes_per_parameter: float
+    kv_bytes_per_token: int
+    source: str
+
+
+def load_table(path: Path) -> pd.DataFrame:
+    """Read one CSV table of `data/`; a missing or empty one is an error that names it."""
+    if not path.is_file():
+        raise InputError(
+            "table missing",
+            got="no file",
+            expected="a CSV table",
+            where=path,
+            do="restore it with git checkout",
+        )
+    table = pd.read_csv(path)
+    if table.empty:
+        raise InputError(
+            "table empty",
+            got="0 rows",
+            expected="at least one row",
+            where=path,
+            do="restore it with git checkout",
+        )
+    return table
+
+
+@cache
+def load_gpus() -> dict[str, Gpu]:
+    """Every known card, by its short name (`h100-pcie`, `rtx-4090`, ...)."""
+    table = load_table(data_dir("reference") / "gpus.csv")
+    records = [Gpu(**row) for row in table.to_dict("records")]  # type: ignore[misc]
+    return {
+        g.gpu: Gpu(**{**g.__dict__, "aliases": tuple(str(g.aliases).split(";"))}) for g in records
+    }
+
+
+@cache
+def load_models() -> dict[str, LanguageModel]:
+    """Every known model, by its full name on the hub."""
+    table = load_table(data_dir("reference") / "models.csv")
+    return {row["model"]: LanguageModel(**row) for row in table.to_dict("records")}
+
+
+def find_gpu(name: str) -> Gpu:
+    """The card that `name` means: a short name, or what drivers and result files call it.
+
+    Raises InputError for an unknown card; the line lists the known ones.
+    """
+    gpus = load_gpus()
+    wanted = _spelling(name)
+    for gpu in gpus.values():
+        if wanted in {_spelling(gpu.gpu), _spelling(gpu.name), *map(_spelling, gpu.aliases)}:
+            return gpu
+    raise InputError(
+        "unknown GPU",
+        got=repr(name),
+        expected=f"one of {', '.join(gpus)}",
+        where="data/reference/gpus.csv",
+        do="add a row for it there, with its names in the column aliases",
+    )
+
+
+def find_model(name: str) -> LanguageModel:
+    """The model that `name` means: its full name, or the part behind the slash.
+
+    Raises InputError for an unknown model; the line lists the known ones.
+    """
+    models = load_models()
+    for model in models.values():
+        if name.lower() in {model.model.lower(), short_name(model.model).lower()}:
+            return model
+    raise InputError(
+        "unknown model",
+        got=repr(name),
+        expected=f"one of {', '.join(map(short_name, models))}",
+        where="data/reference/models.csv",
+        do="add a row for it there",
+    )
+
+
+def short_name(model: str) -> str:
+    """The part of a model's name behind the slash: what tables and figures show."""
+    return model.rsplit("/", 1)[-1]
+
+
+def load_prices(scenario: str = "study-2025") -> dict[str, float]:
+    """One price list: USD per GPU-hour by GPU, from the rows of `prices.csv` of that scenario.
+
+    Raises InputError for an unknown scenario or a price that is not positive.
+    """
+    table = load_table(data_dir("reference") / "prices.csv")
+    known = sorted(table["scenario"].dropna().unique())
+    rows = table[table["scenario"] == scenario]
+    if rows.empty:
+        raise InputError(
+            "unknown price scenario",
+            got=repr(scenario),
+            expected=f"one of {', '.join(known)}",
+            where="data/reference/prices.csv",
+            do="name one of these, or give rows of that file a scenario of their own",
+        )
+    prices = dict(zip(rows["gpu"], rows["price_usd_per_h"].astype(float), strict=True))
+    for gpu, price in prices.items():
+        check_price(price, where=f"data/reference/prices.csv, {gpu}, {scenario}")
+    return prices
+
+
+def load_price_scenarios() -> dict[str, dict[str, float]]:
+    """Every price list of `prices.csv` that has a scenario, by its name, the study's first."""
+    table = load_table(data_dir("reference") / "prices.csv")
+    return {name: load_prices(name) for name in table["scenario"].dropna().unique()}
+
+
+def check_price(price_usd_per_h: float, *, where: object) -> float:
+    """The price itself when it is a positive finite number; InputError otherwise."""
+    if not (np.isfinite(price_usd_per_h) and price_usd_per_h > 0):
+        raise InputError(
+            "price not positive",
+            got=price_usd_per_h,
+            expected="USD per GPU-hour above 0",
+            where=where,
+            do="correct it",
+        )
+    return price_usd_per_h
+
+
+def _spelling(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())

@@ -1,0 +1,160 @@
+"""Numbers to text: the only rounding in the project, and the file of every number it quotes."""
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from decimal import ROUND_HALF_EVEN, Decimal
+from pathlib import Path
+from typing import Literal
+
+from hetinfer.errors import InputError
+from hetinfer.paths import write_atomically
+
+Evidence = Literal["printed", "recorded", "measured", "simulated", "reference"]
+EVIDENCE: tuple[Evidence, ...] = ("printed", "recorded", "measured", "simulated", "reference")
+UNCERTAINTY_DIGITS = 2  # significant digits of an interval's half width, as metrology advises
+HALF_UNIT_SLACK = 1e-9  # a value exactly between two printed ones agrees with both
+
+
+@dataclass(frozen=True)
+class Value:
+    """One number that some text quotes; `text` is how. `low` and `high` are None without interval."""
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+    unit: str
+    evidence: Evidence
+    chapter: str
+    text: str
+
+
+def quote(
+    name: str,
+    value: float,
+    *,
+    unit: str,
+    evidence: Evidence,
+    chapter: str,
+    low: float | None = None,
+    high: float | None = None,
+    decimals: int | None = None,
+) -> Value:
+    """A named number with its text: exact if an int, else rounded by its interval or `decimals`.
+
+    Raises InputError for a name twice in use, a value outside its interval, or a number that is
+    neither exact nor has a stated precision.
+    """
+    if evidence not in EVIDENCE:
+        raise _value_error(name, evidence, f"one of {', '.join(EVIDENCE)}")
+    if (low is None) != (high is None):
+        raise _value_error(name, (low, high), "both ends of an interval, or none")
+    if low is not None and high is not None and not low <= value <= high:
+        raise _value_error(name, value, f"a value between {low} and {high}")
+    text = number_text(value, low=low, high=high, decimals=decimals)
+    return Value(name, value, low, high, unit, evidence, chapter, text)
+
+
+def number_text(
+    value: float,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    decimals: int | None = None,
+) -> str:
+    """A number as text.
+
+    An int is exact: printed in full, and asking for decimals is an error. An estimate is rounded so
+    that its interval's half width keeps two significant digits, unless `decimals` says otherwise.
+    Any other number needs `decimals`.
+    """
+    if isinstance(value, int):
+        if decimals is not None:
+            raise _value_error("exact number", value, "no rounding of an exact number")
+        return f"{value:,}"
+    if not math.isfinite(value):
+        raise _value_error("number", value, "a finite number")
+    if decimals is None and low is not None and high is not None:
+        decimals = decimals_for((high - low) / 2)
+    if decimals is None:
+        raise _value_error("number", value, "an interval, or decimals that state its precision")
+    return rounded(value, decimals)
+
+
+def interval_text(low: float, high: float, *, decimals: int | None = None) -> str:
+    """An interval as text, both ends rounded alike: by its own half width, or to `decimals`."""
+    places = decimals_for((high - low) / 2) if decimals is None else decimals
+    return f"{rounded(low, places)} to {rounded(high, places)}"
+
+
+def rounded(value: float, decimals: int) -> str:
+    """Decimal rounding of the number's shortest text, half to even: 0.25 to one decimal is 0.2.
+
+    Works on what a reader sees (`repr`), not on the binary fraction behind it, so 2.675 gives 2.68.
+    Thousands are set off by commas; minus zero loses its sign.
+    """
+    quantum = Decimal(1).scaleb(-decimals)
+    result = Decimal(repr(float(value))).quantize(quantum, rounding=ROUND_HALF_EVEN)
+    if result == 0:
+        result = abs(result)
+    return f"{result:,f}" if decimals > 0 else f"{int(result):,}"
+
+
+def decimals_for(half_width: float) -> int:
+    """Decimals at which an uncertainty keeps two significant digits; 0 for wide or no uncertainty."""
+    if half_width <= 0:
+        return 0
+    exponent = math.floor(math.log10(half_width))
+    return max(0, UNCERTAINTY_DIGITS - 1 - exponent)
+
+
+def printed_half_unit(printed: str) -> float:
+    """Half a unit in the last printed place: 0.0005 for `0.111`, 0.5 for `62`."""
+    exponent = Decimal(printed).as_tuple().exponent
+    if not isinstance(exponent, int):
+        raise _value_error("printed number", printed, "a decimal number")
+    return float(Decimal(5).scaleb(exponent - 1))
+
+
+def agrees_as_printed(value: float, printed: str) -> bool:
+    """Whether a recomputed value rounds to the printed text, a tie either way."""
+    half = printed_half_unit(printed)
+    return abs(value - float(printed)) <= half * (1 + HALF_UNIT_SLACK) + abs(value) * 1e-12
+
+
+def save_values(values: Iterable[Value], path: Path) -> None:
+    """Write values as JSON, name -> value, low, high, unit, evidence, chapter, text; by name."""
+    named: dict[str, dict[str, object]] = {}
+    for value in values:
+        if value.name in named:
+            raise _value_error(value.name, "the name twice", "each name once")
+        named[value.name] = {k: v for k, v in asdict(value).items() if k != "name"}
+    write_atomically(path, json.dumps(dict(sorted(named.items())), indent=1, allow_nan=False) + "\n")
+
+
+def load_values(path: Path) -> dict[str, Value]:
+    """The values that `save_values` wrote, by name."""
+    if not path.is_file():
+        raise InputError(
+            "no values",
+            got="no file",
+            expected="a file that a chapter wrote",
+            where=path,
+            do="run make reproduce",
+        )
+    return {name: Value(name=name, **row) for name, row in json.loads(path.read_text()).items()}
+
+
+def merge_values(paths: Iterable[Path], target: Path) -> int:
+    """Merge chapters' value files into one; a name in two chapters is an error. Returns the count."""
+    values = [value for path in paths for value in load_values(path).values()]
+    save_values(values, target)
+    return len(values)
+
+
+def _value_error(what: str, got: object, expected: str) -> InputError:
+    return InputError(
+        what, got=got, expected=expected, where="values", do="state the number's precision"
+    )
