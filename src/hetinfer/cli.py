@@ -84,6 +84,14 @@ def verify(
     raise typer.Exit(0 if report.agrees else 1)
 
 
+@app.command(hidden=True)
+def checksums() -> None:
+    """Write data/SHA256SUMS anew (what make checksums calls)."""
+    from hetinfer import verification
+
+    typer.echo(verification.write_checksums())
+
+
 def main() -> None:
     """Run one command; a user's mistake is one line on stderr and exit code 2."""
     try:

@@ -110,12 +110,17 @@ def decimals_for(half_width: float) -> int:
     return max(0, UNCERTAINTY_DIGITS - 1 - exponent)
 
 
-def printed_half_unit(printed: str) -> float:
-    """Half a unit in the last printed place: 0.0005 for `0.111`, 0.5 for `62`."""
+def printed_decimals(printed: str) -> int:
+    """Decimals of a printed number: 3 for `0.111`, 0 for `62`."""
     exponent = Decimal(printed).as_tuple().exponent
     if not isinstance(exponent, int):
         raise _value_error("printed number", printed, "a decimal number")
-    return float(Decimal(5).scaleb(exponent - 1))
+    return -exponent
+
+
+def printed_half_unit(printed: str) -> float:
+    """Half a unit in the last printed place: 0.0005 for `0.111`, 0.5 for `62`."""
+    return float(Decimal(5).scaleb(-printed_decimals(printed) - 1))
 
 
 def agrees_as_printed(value: float, printed: str) -> bool:
