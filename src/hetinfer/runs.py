@@ -1,15 +1,13 @@
-"""One benchmark run: its schema, its readers and its frame.
+"""One benchmark run: its schema, its tables and its frame; what makes one run contradict itself.
 
-The only module that knows other programs' field names. Everything it hands on is in seconds,
-tokens and requests per second.
+Everything in it is in seconds, tokens and requests per second.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,6 +19,7 @@ from hetinfer.paths import data_dir, write_atomically
 LATENCIES = ("ttft", "tpot", "itl")
 STATISTICS = ("mean", "std", "p50", "p90", "p95", "p99", "p100")
 THROUGHPUT_TOLERANCE_FRAC = 1e-3  # files that round their throughput still agree with themselves
+FLOAT_SLACK_FRAC = 1e-9  # milliseconds to seconds, and a mean of equal values, lose last digits
 
 
 @dataclass(frozen=True)
@@ -100,15 +99,16 @@ def frame(runs: Sequence[Run]) -> pd.DataFrame:
 
 def runs_of(table: pd.DataFrame) -> list[Run]:
     """The runs of a frame with the columns `RUN_COLUMNS`: the inverse of `frame`."""
-    return [_run_of(row) for row in table.to_dict("records")]
-
-
-def _run_of(row: dict[str, Any]) -> Run:
-    values: dict[str, Any] = {name: row[name] for name in SCALARS}
-    for latency in LATENCIES:
-        summary = {f"{name}_s": row[f"{latency}_{name}_s"] for name in STATISTICS}
-        values[latency] = Latency(**summary)
-    return Run(**values)
+    return [
+        Run(
+            **{name: row[name] for name in SCALARS},
+            **{
+                latency: Latency(**{f"{s}_s": row[f"{latency}_{s}_s"] for s in STATISTICS})
+                for latency in LATENCIES
+            },
+        )
+        for row in table.to_dict("records")
+    ]
 
 
 def load_recorded() -> pd.DataFrame:
@@ -187,9 +187,7 @@ def number_replicates(runs: Iterable[Run]) -> list[Run]:
     for position, run in ordered:
         cell = tuple(getattr(run, name) for name in CELL)
         counted[cell] = counted.get(cell, 0) + 1
-        numbered[position] = replace(
-            run, replicate=counted[cell], run_id=run_id(run, counted[cell])
-        )
+        numbered[position] = replace(run, replicate=counted[cell], run_id=run_id(run, counted[cell]))
     return [numbered[position] for position in range(len(numbered))]
 
 
@@ -199,36 +197,26 @@ def run_id(run: Run, replicate: int) -> str:
     return f"{short_name(run.model)}/{run.gpu_count}x{run.gpu}/{rate}/r{replicate}"
 
 
-def check_run(run: Run) -> Run:
-    """The run itself when it agrees with itself; InputError says what contradicts what."""
-    _require(run, run.duration_s > 0, "duration", run.duration_s, "seconds above 0")
-    _require(run, run.completed > 0, "completed requests", run.completed, "at least 1")
-    _require(
-        run,
-        run.completed <= run.prompts,
-        "completed requests",
-        run.completed,
-        f"at most the {run.prompts} sent",
-    )
-    _require(
-        run, run.rate_requests_per_s > 0, "request rate", run.rate_requests_per_s, "above 0 or inf"
-    )
-    _require(run, run.gpu_count >= 1, "GPU count", run.gpu_count, "at least 1")
-    _require(
-        run,
-        min(run.input_tokens, run.output_tokens) >= 0,
-        "tokens",
-        min(run.input_tokens, run.output_tokens),
-        "0 or more",
-    )
-    _check_throughput(run)
-    for name in LATENCIES:
-        _check_latency(run, name, getattr(run, name))
+def check_run(run: Run, *, where: object = None) -> Run:
+    """The run itself when it agrees with itself; InputError says what contradicts what.
+
+    `where` is what the error names as the place, by default the run's source file.
+    """
+    latencies = (_latency_rules(run, name, getattr(run, name)) for name in LATENCIES)
+    for holds, what, got, expected in chain(_count_rules(run), _throughput_rules(run), *latencies):
+        if not holds:
+            raise InputError(
+                what,
+                got=got,
+                expected=expected,
+                where=where or run.source_file,
+                do="correct or remove that file",
+            )
     return run
 
 
 def find_duplicate(runs: Sequence[Run]) -> tuple[Run, Run] | None:
-    """The first two runs that are one run read twice: same cell, start and duration."""
+    """The first two runs that are one run read twice: same cell, start and duration to the digit."""
     seen: dict[tuple[object, ...], Run] = {}
     for run in runs:
         key = (*(getattr(run, name) for name in CELL), run.started, run.duration_s)
@@ -238,60 +226,55 @@ def find_duplicate(runs: Sequence[Run]) -> tuple[Run, Run] | None:
     return None
 
 
-def _check_throughput(run: Run) -> None:
-    tokens = run.input_tokens + run.output_tokens
-    for what, got, expected in (
-        ("request throughput", run.throughput_requests_per_s, run.completed / run.duration_s),
-        (
-            "output throughput",
-            run.output_throughput_tokens_per_s,
-            run.output_tokens / run.duration_s,
-        ),
-        ("total throughput", run.throughput_tokens_per_s, tokens / run.duration_s),
+Rule = tuple[bool, str, object, str]  # whether it holds; what, got and expected if it does not
+
+
+def _count_rules(run: Run) -> Iterator[Rule]:
+    duration = run.duration_s
+    yield 0 < duration < math.inf, "duration", duration, "finite seconds above 0"
+    yield run.prompts >= 1, "prompts", run.prompts, "at least 1"
+    yield run.completed >= 1, "completed requests", run.completed, "at least 1"
+    sent = f"at most the {run.prompts} sent"
+    yield run.completed <= run.prompts, "completed requests", run.completed, sent
+    rate = run.rate_requests_per_s
+    yield rate > 0, "request rate", rate, "requests per s above 0, or inf"
+    yield 0 < run.burstiness < math.inf, "burstiness", run.burstiness, "a finite number above 0"
+    yield run.gpu_count >= 1, "GPU count", run.gpu_count, "at least 1"
+    yield run.input_tokens >= 0, "input tokens", run.input_tokens, "0 or more"
+    yield run.output_tokens >= 0, "output tokens", run.output_tokens, "0 or more"
+
+
+def _throughput_rules(run: Run) -> Iterator[Rule]:
+    total = run.input_tokens + run.output_tokens
+    for what, got, count in (
+        ("request throughput", run.throughput_requests_per_s, run.completed),
+        ("output throughput", run.output_throughput_tokens_per_s, run.output_tokens),
+        ("total throughput", run.throughput_tokens_per_s, total),
     ):
-        _require(
-            run,
-            math.isclose(got, expected, rel_tol=THROUGHPUT_TOLERANCE_FRAC),
-            what,
-            f"{got:g}",
-            f"{expected:g}, its count over {run.duration_s:g} s",
-        )
-    if not math.isnan(run.goodput_requests_per_s):
-        highest = run.throughput_requests_per_s * (1 + THROUGHPUT_TOLERANCE_FRAC)
-        _require(
-            run,
-            0 <= run.goodput_requests_per_s <= highest,
-            "goodput",
-            f"{run.goodput_requests_per_s:g}",
-            f"between 0 and the throughput {run.throughput_requests_per_s:g}",
-        )
+        agrees = math.isclose(got, count / run.duration_s, rel_tol=THROUGHPUT_TOLERANCE_FRAC)
+        expected = f"{count / run.duration_s:g}, its count over {run.duration_s:g} s"
+        yield agrees, what, f"{got:g}", expected
+    goodput = run.goodput_requests_per_s
+    if not math.isnan(goodput):
+        highest = run.throughput_requests_per_s
+        within = 0 <= goodput <= highest * (1 + THROUGHPUT_TOLERANCE_FRAC)
+        yield within, "goodput", f"{goodput:g}", f"between 0 and the throughput {highest:g}"
 
 
-def _check_latency(run: Run, name: str, latency: Latency) -> None:
-    values = asdict(latency)
-    known = {key: value for key, value in values.items() if not math.isnan(value)}
+def _latency_rules(run: Run, name: str, latency: Latency) -> Iterator[Rule]:
+    known = {key: value for key, value in asdict(latency).items() if not math.isnan(value)}
     for key, value in known.items():
-        _require(run, value >= 0, f"{name} {key}", value, "0 s or more")
-    percentiles = [(key, known[key]) for key in known if key.startswith("p")]
-    for (low_key, low), (high_key, high) in pairwise(percentiles):
-        _require(
-            run,
-            low <= high,
-            f"{name} percentiles out of order",
-            f"{low_key} {low:g} above {high_key} {high:g}",
-            "rising values",
-        )
-
-
-def _require(run: Run, holds: bool, what: str, got: object, expected: str) -> None:
-    if not holds:
-        raise InputError(
-            what,
-            got=got,
-            expected=expected,
-            where=run.source_file,
-            do="correct or remove that file",
-        )
+        within = 0 <= value <= run.duration_s * (1 + THROUGHPUT_TOLERANCE_FRAC)
+        yield within, f"{name} {key}", f"{value:g}", f"0 s to the run's {run.duration_s:g} s"
+    percentiles = [key for key in known if key.startswith("p")]
+    bounds = [(low, high, 1.0) for low, high in pairwise(percentiles)]
+    bounds += [("mean_s", "p100_s", 1.0), ("std_s", "p100_s", 0.5)]  # values lie in 0..p100
+    bounds += [("p50_s", "mean_s", 2.0)]  # half of the values are at least the median
+    for low, high, factor in bounds:
+        if low in known and high in known:
+            fits = known[low] <= known[high] * factor * (1 + FLOAT_SLACK_FRAC)
+            got = f"{low} {known[low]:g} with {high} {known[high]:g}"
+            yield fits, f"{name} out of order", got, f"{low} at most {factor:g} times {high}"
 
 
 def percentiles_s(values_s: np.ndarray) -> Latency:
