@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import chain, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -73,6 +74,7 @@ class Run:
 
 CONFIGURATION = ["model", "gpu", "gpu_count"]
 CELL = [*CONFIGURATION, "dataset", "prompts", "rate_requests_per_s", "burstiness"]
+TEXT = [f.name for f in fields(Run) if f.type is str]
 SCALARS = [f.name for f in fields(Run) if f.name not in LATENCIES]
 RUN_COLUMNS = [
     *SCALARS[:-1],
@@ -99,16 +101,8 @@ def frame(runs: Sequence[Run]) -> pd.DataFrame:
 
 def runs_of(table: pd.DataFrame) -> list[Run]:
     """The runs of a frame with the columns `RUN_COLUMNS`: the inverse of `frame`."""
-    return [
-        Run(
-            **{name: row[name] for name in SCALARS},
-            **{
-                latency: Latency(**{f"{s}_s": row[f"{latency}_{s}_s"] for s in STATISTICS})
-                for latency in LATENCIES
-            },
-        )
-        for row in table.to_dict("records")
-    ]
+    rows = table[RUN_COLUMNS].to_dict("records")
+    return [_run_of({str(name): value for name, value in row.items()}) for row in rows]
 
 
 def load_recorded() -> pd.DataFrame:
@@ -117,7 +111,7 @@ def load_recorded() -> pd.DataFrame:
     Source: raw results of IOG-Foundation/llm-inference-benchmarks at 4990a80, Apache-2.0.
     """
     path = data_dir("recorded") / "runs.csv"
-    table = load_table(path).rename(
+    table = load_table(path, text=TEXT).rename(
         columns={
             "request_rate_qps": "rate_requests_per_s",
             "request_throughput_rps": "throughput_requests_per_s",
@@ -143,7 +137,7 @@ def load_measured() -> pd.DataFrame:
 
 def load_runs(path: Path) -> pd.DataFrame:
     """A table of runs that `save_runs` wrote; InputError names columns that are missing."""
-    table = load_table(path)
+    table = load_table(path, text=TEXT)
     missing = [name for name in RUN_COLUMNS if name not in table]
     if missing:
         raise InputError(
@@ -153,13 +147,12 @@ def load_runs(path: Path) -> pd.DataFrame:
             where=path,
             do="import the result files again",
         )
-    text = ["dataset", "engine_version", "started"]
-    return table.assign(**{name: table[name].fillna("") for name in text})[RUN_COLUMNS]
+    return table[RUN_COLUMNS]
 
 
 def save_runs(runs: pd.DataFrame, path: Path) -> None:
     """Write a frame of runs as CSV, every digit kept, atomically."""
-    write_atomically(path, runs[RUN_COLUMNS].to_csv(index=False))
+    write_atomically(path, runs[RUN_COLUMNS].to_csv(index=False, lineterminator="\n"))
 
 
 def average_replicates(runs: pd.DataFrame) -> pd.DataFrame:
@@ -224,6 +217,12 @@ def find_duplicate(runs: Sequence[Run]) -> tuple[Run, Run] | None:
             return seen[key], run
         seen[key] = run
     return None
+
+
+def _run_of(row: dict[str, Any]) -> Run:
+    for latency in LATENCIES:
+        row[latency] = Latency(*(row.pop(f"{latency}_{name}_s") for name in STATISTICS))
+    return Run(**row)
 
 
 Rule = tuple[bool, str, object, str]  # whether it holds; what, got and expected if it does not
