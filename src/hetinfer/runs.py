@@ -172,22 +172,27 @@ def average_replicates(runs: pd.DataFrame) -> pd.DataFrame:
     return averaged.join(first).reset_index()[list(runs.columns)]
 
 
-def number_replicates(runs: Iterable[Run]) -> list[Run]:
-    """The runs with `replicate` counted within each cell by start time, and `run_id` made of it."""
-    counted: dict[tuple[object, ...], int] = {}
+def number_replicates(runs: Iterable[Run], *, after: Iterable[Run] = ()) -> list[Run]:
+    """The runs with `replicate` counted within each cell by start time, and `run_id` made of it.
+
+    Counting goes on from the runs `after`, which keep their names. Cells that differ in what a name
+    leaves out (dataset, prompts, burstiness) share one count of names, so that each name is unique.
+    """
+    replicates: dict[tuple[object, ...], int] = {}
+    names: dict[str, int] = {}
+    for run in after:
+        stem, _, number = run.run_id.rpartition("/r")
+        if number.isdecimal():
+            names[stem] = max(names.get(stem, 0), int(number))
+        replicates[_cell(run)] = max(replicates.get(_cell(run), 0), run.replicate)
     numbered = {}
-    ordered = sorted(enumerate(runs), key=lambda pair: (pair[1].started, pair[0]))
-    for position, run in ordered:
-        cell = tuple(getattr(run, name) for name in CELL)
-        counted[cell] = counted.get(cell, 0) + 1
-        numbered[position] = replace(run, replicate=counted[cell], run_id=run_id(run, counted[cell]))
+    for position, run in sorted(enumerate(runs), key=lambda pair: (pair[1].started, pair[0])):
+        cell, stem = _cell(run), _stem(run)
+        replicates[cell] = replicates.get(cell, 0) + 1
+        names[stem] = names.get(stem, 0) + 1
+        name = f"{stem}/r{names[stem]}"
+        numbered[position] = replace(run, replicate=replicates[cell], run_id=name)
     return [numbered[position] for position in range(len(numbered))]
-
-
-def run_id(run: Run, replicate: int) -> str:
-    """A run's name: model/configuration/rate/replicate, such as `phi-4/1xh100-pcie/16qps/r1`."""
-    rate = f"{run.rate_requests_per_s:g}qps"
-    return f"{short_name(run.model)}/{run.gpu_count}x{run.gpu}/{rate}/r{replicate}"
 
 
 def check_run(run: Run, *, where: object = None) -> Run:
@@ -208,15 +213,29 @@ def check_run(run: Run, *, where: object = None) -> Run:
     return run
 
 
-def find_duplicate(runs: Sequence[Run]) -> tuple[Run, Run] | None:
-    """The first two runs that are one run read twice: same cell, start and duration to the digit."""
+def identity(run: Run) -> tuple[object, ...]:
+    """What makes two runs one run read twice: cell, start and duration, to the last digit."""
+    return (*_cell(run), run.started, run.duration_s)
+
+
+def find_duplicate(runs: Iterable[Run]) -> tuple[Run, Run] | None:
+    """The first two runs of the same `identity`; None where each is another run."""
     seen: dict[tuple[object, ...], Run] = {}
     for run in runs:
-        key = (*(getattr(run, name) for name in CELL), run.started, run.duration_s)
-        if key in seen:
-            return seen[key], run
-        seen[key] = run
+        if identity(run) in seen:
+            return seen[identity(run)], run
+        seen[identity(run)] = run
     return None
+
+
+def _cell(run: Run) -> tuple[object, ...]:
+    return tuple(getattr(run, name) for name in CELL)
+
+
+def _stem(run: Run) -> str:
+    """A run's name without its number, such as `phi-4/1xh100-pcie/16qps`."""
+    rate = f"{run.rate_requests_per_s:g}qps"
+    return f"{short_name(run.model)}/{run.gpu_count}x{run.gpu}/{rate}"
 
 
 def _run_of(row: dict[str, Any]) -> Run:
