@@ -42,7 +42,8 @@ class Run:
 
     TTFT is the time to first token, TPOT the mean time per output token after the first of a
     request, ITL the gap between two streamed chunks. `rate_requests_per_s` is the offered rate
-    (infinite when all requests are sent at once). `evidence` is `recorded` or `measured`.
+    (infinite when all requests are sent at once), `max_concurrency` the most requests that a client
+    kept in flight (infinite without a limit). `evidence` is `recorded` or `measured`.
     """
 
     run_id: str
@@ -57,6 +58,7 @@ class Run:
     prompts: int
     rate_requests_per_s: float
     burstiness: float
+    max_concurrency: float
     replicate: int
     duration_s: float
     completed: int
@@ -73,7 +75,8 @@ class Run:
 
 
 CONFIGURATION = ["model", "gpu", "gpu_count"]
-CELL = [*CONFIGURATION, "dataset", "prompts", "rate_requests_per_s", "burstiness"]
+LOAD = ["dataset", "prompts", "rate_requests_per_s", "burstiness", "max_concurrency"]
+CELL = [*CONFIGURATION, *LOAD]
 TEXT = [f.name for f in fields(Run) if f.type is str]
 SCALARS = [f.name for f in fields(Run) if f.name not in LATENCIES]
 RUN_COLUMNS = [
@@ -123,7 +126,7 @@ def load_recorded() -> pd.DataFrame:
     for latency in LATENCIES:
         for statistic in STATISTICS:
             table[f"{latency}_{statistic}_s"] = table[f"{latency}_{statistic}_ms"] / 1000
-    return table.assign(evidence="recorded")[RUN_COLUMNS]
+    return table.assign(evidence="recorded", max_concurrency=math.inf)[RUN_COLUMNS]
 
 
 def load_measured() -> pd.DataFrame:
@@ -176,7 +179,7 @@ def number_replicates(runs: Iterable[Run], *, after: Iterable[Run] = ()) -> list
     """The runs with `replicate` counted within each cell by start time, and `run_id` made of it.
 
     Counting goes on from the runs `after`, which keep their names. Cells that differ in what a name
-    leaves out (dataset, prompts, burstiness) share one count of names, so that each name is unique.
+    leaves out (dataset, prompts, burstiness, limit) share one count of names: each name is unique.
     """
     replicates: dict[tuple[object, ...], int] = {}
     names: dict[str, int] = {}
@@ -257,6 +260,7 @@ def _count_rules(run: Run) -> Iterator[Rule]:
     rate = run.rate_requests_per_s
     yield rate > 0, "request rate", rate, "requests per s above 0, or inf"
     yield 0 < run.burstiness < math.inf, "burstiness", run.burstiness, "a finite number above 0"
+    yield run.max_concurrency >= 1, "concurrency limit", run.max_concurrency, "1 or more, or inf"
     yield run.gpu_count >= 1, "GPU count", run.gpu_count, "at least 1"
     yield run.input_tokens >= 0, "input tokens", run.input_tokens, "0 or more"
     yield run.output_tokens >= 0, "output tokens", run.output_tokens, "0 or more"
