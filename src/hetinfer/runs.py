@@ -4,6 +4,7 @@ Everything in it is in seconds, tokens and requests per second.
 """
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import chain, pairwise
@@ -156,6 +157,41 @@ def load_runs(path: Path) -> pd.DataFrame:
 def save_runs(runs: pd.DataFrame, path: Path) -> None:
     """Write a frame of runs as CSV, every digit kept, atomically."""
     write_atomically(path, runs[RUN_COLUMNS].to_csv(index=False, lineterminator="\n"))
+
+
+def add_measured(runs: Sequence[Run], campaign: str) -> Path:
+    """Add runs to `data/measured/CAMPAIGN/runs.csv`, numbered after all measured ones; its path.
+
+    Raises InputError for a name that is no plain folder name, or a run that is measured already.
+    """
+    path = campaign_path(campaign)
+    earlier = runs_of(load_measured())
+    duplicate = find_duplicate([*earlier, *runs])
+    if duplicate:
+        raise InputError(
+            "duplicate run",
+            got=f"{duplicate[0].run_id or duplicate[0].model} twice",
+            expected="each run once under data/measured",
+            where=" and ".join(run.source_file for run in duplicate),
+            do="leave the second file out",
+        )
+    added = frame(number_replicates(runs, after=earlier))
+    kept = [load_runs(path)] if path.is_file() else []
+    save_runs(pd.concat([*kept, added], ignore_index=True), path)
+    return path
+
+
+def campaign_path(campaign: str) -> Path:
+    """The table of runs of a campaign, `data/measured/CAMPAIGN/runs.csv`, whether there or not."""
+    if not re.fullmatch(r"[\w-][\w.-]*", campaign, re.ASCII):
+        raise InputError(
+            "campaign name",
+            got=repr(campaign),
+            expected="letters, digits, dots, dashes and underscores, no dot first",
+            where="the name of a folder under data/measured",
+            do="choose another",
+        )
+    return data_dir("measured") / campaign / "runs.csv"
 
 
 def average_replicates(runs: pd.DataFrame) -> pd.DataFrame:
