@@ -181,6 +181,22 @@ def add_measured(runs: Sequence[Run], campaign: str) -> Path:
     return path
 
 
+def target_path(campaign: str, output: Path | None) -> Path | None:
+    """Where runs are to be written: a campaign's table, a .csv file, or nowhere.
+
+    Raises InputError for both at once, a campaign that is no plain name, or another kind of file.
+    """
+    if output is not None and (campaign or output.suffix != ".csv"):
+        raise InputError(
+            "where to write",
+            got=f"{output}" + (f" and campaign {campaign}" if campaign else ""),
+            expected="a campaign, or a file that ends in .csv",
+            where="the command line",
+            do="name one of them",
+        )
+    return campaign_path(campaign) if campaign else output
+
+
 def campaign_path(campaign: str) -> Path:
     """The table of runs of a campaign, `data/measured/CAMPAIGN/runs.csv`, whether there or not."""
     if not re.fullmatch(r"[\w-][\w.-]*", campaign, re.ASCII):

@@ -11,6 +11,7 @@ from hetinfer.hardware import load_table
 from hetinfer.paths import data_dir, sha256_of
 from hetinfer.records import load_records
 from hetinfer.runs import frame, load_recorded
+from hetinfer.values import number_text
 from hetinfer.vllm_results import Stated, load_results
 
 
@@ -33,6 +34,11 @@ class SourceCheck:
     missing: tuple[str, ...]
     changed: tuple[Difference, ...]
     differing: tuple[Difference, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every file is there, and every file and run is as recorded."""
+        return not (self.missing or self.changed or self.differing)
 
 
 def check_sources(folder: Path) -> SourceCheck:
@@ -60,6 +66,17 @@ def check_sources(folder: Path) -> SourceCheck:
         changed=tuple(change for path, row in listed for change in _changes(path, row)),
         differing=tuple(d for path, _ in listed for d in _differences(path, recorded[path.name])),
     )
+
+
+def report_text(check: SourceCheck) -> str:
+    """The check as lines: each difference, then what was compared."""
+    lines = [f"missing: {name}" for name in check.missing]
+    lines += [
+        f"differs: {it.where}: {it.what} is {it.got}, recorded {it.expected}"
+        for it in (*check.changed, *check.differing)
+    ]
+    compared = f"{number_text(check.files)} files and {number_text(check.rows)} runs compared"
+    return "\n".join([*lines, f"{compared}: {'all agree' if check.agrees else 'they differ'}"])
 
 
 def _changes(path: Path, source: pd.Series) -> Iterator[Difference]:

@@ -9,39 +9,34 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from hetinfer.errors import InputError
-from hetinfer.hardware import find_gpu, load_gpus
+from hetinfer.hardware import find_gpu, load_gpus, short_name
 from hetinfer.records import Record, as_whole, bad_field, has, load_records, number, text, whole
 from hetinfer.runs import (
-    STATISTICS,
-    Latency,
+    CONFIGURATION,
     Run,
     check_run,
+    frame,
     identity,
     number_replicates,
-    percentiles_s,
 )
-from hetinfer.vllm_detail import LISTS, Detail, detail_of
+from hetinfer.values import number_text
+from hetinfer.vllm_detail import LISTS, detail_of, latency_of
 
 SUFFIXES = (".json", ".jsonl")
 NEEDED = ["date", "model_id", "num_prompts", "request_rate", "duration", "completed"]
 NEEDED += ["total_input_tokens", "total_output_tokens"]
 OWN_CLIENT = re.compile(r"(vllm|openai)(-.*)?")  # backends that are protocols of vLLM's own server
 STUDY_NAME = re.compile(r"vllm_\d+prompts[\d.]+qps_.+_(?P<dataset>[^_]+)_\d+x[^_]+\.jsonl?")
-MEAN_TOLERANCE_FRAC = 1e-3  # a mean that was rounded still agrees with that of its requests
-PERCENTILES = [name for name in STATISTICS if name.startswith("p")]
 
 T = TypeVar("T")
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -130,6 +125,24 @@ def load_requests(path: Path, *, record: int = 1) -> pd.DataFrame:
     return detail.requests
 
 
+def describe(result: Import) -> str:
+    """Lines that say how many runs were read from how many files, and of what."""
+    runs = frame(result.runs)
+    configurations = runs[CONFIGURATION].drop_duplicates()
+    models = sorted(map(short_name, runs["model"].unique()))
+    gpus = sorted(set(zip(configurations["gpu"], configurations["gpu_count"], strict=True)))
+    rates = [f"{rate:g}" for rate in sorted(runs["rate_requests_per_s"].unique())]
+    return "\n".join(
+        [
+            f"runs: {number_text(len(runs))}, from {number_text(result.files)} files",
+            f"models: {number_text(len(models))} ({', '.join(models)})",
+            f"configurations: {number_text(len(configurations))}, on "
+            + ", ".join(f"{count}x {gpu}" for gpu, count in gpus),
+            f"offered rates: {', '.join(rates)} requests per s",
+        ]
+    )
+
+
 def _result_files(path: Path) -> list[tuple[Path, str]]:
     """The file itself or the folder's result files, each with its name within the folder."""
     if path.is_file():
@@ -185,7 +198,6 @@ def _result(record: Record) -> Record:
 
 def _run(record: Record, stated: Stated, *, evidence: str, source_file: str) -> Run:
     detail = detail_of(record)
-    itl_s = np.empty(0) if detail is None else detail.itl_s
     duration_s = number(record, "duration")
     completed = whole(record, "completed")
     tokens = [whole(record, f"total_{side}_tokens") for side in ("input", "output")]
@@ -219,9 +231,9 @@ def _run(record: Record, stated: Stated, *, evidence: str, source_file: str) -> 
         goodput_requests_per_s=number(record, "request_goodput", "request_goodput:"),
         output_throughput_tokens_per_s=output_per_s,
         throughput_tokens_per_s=_rate(total_per_s, sum(tokens), duration_s),
-        ttft=_latency(record, "ttft", _column_s(detail, "ttft_s")),
-        tpot=_latency(record, "tpot", _column_s(detail, "tpot_s")),
-        itl=_latency(record, "itl", itl_s),
+        ttft=latency_of(record, "ttft", detail),
+        tpot=latency_of(record, "tpot", detail),
+        itl=latency_of(record, "itl", detail),
         source_file=source_file,
     )
     return _check_failed(record, check_run(run, where=record.where))
@@ -242,56 +254,6 @@ def _refuse_duplicates(new: Mapping[str, Run], seen: dict[tuple[object, ...], st
             )
         noted[identity(run)] = where
     seen |= noted
-
-
-def _latency(record: Record, name: str, values_s: Floats) -> Latency:
-    """The file's own summary of a latency, and what it lacks from that of its requests."""
-    stated = Latency(
-        **{f"{s}_s": number(record, f"{s}_{name}_ms") / 1000 for s in STATISTICS}
-        | {"p50_s": _median_ms(record, name) / 1000}
-    )
-    known = [value for value in asdict(stated).values() if not math.isnan(value)]
-    if known and not any(known):
-        stated = Latency()  # vLLM writes zeros where nothing was measured
-    values_s = values_s[~np.isnan(values_s)]
-    if not values_s.any():
-        return stated
-    if name != "tpot":  # the first vLLM counted a stream's last message into it
-        _check_mean(record, name, stated.mean_s, float(values_s.mean()))
-    return _filled(stated, percentiles_s(values_s))
-
-
-def _median_ms(record: Record, name: str) -> float:
-    median, p50 = number(record, f"median_{name}_ms"), number(record, f"p50_{name}_ms")
-    if math.isnan(median) or math.isnan(p50):
-        return p50 if math.isnan(median) else median
-    if not math.isclose(median, p50, rel_tol=MEAN_TOLERANCE_FRAC):
-        raise bad_field(
-            record, f"median_{name}_ms", f"{median:g}", f"p50_{name}_ms, which is {p50:g}"
-        )
-    return p50
-
-
-def _check_mean(record: Record, name: str, stated_s: float, computed_s: float) -> None:
-    agrees = math.isclose(stated_s, computed_s, rel_tol=MEAN_TOLERANCE_FRAC)
-    if not (agrees or math.isnan(stated_s)):
-        expected = f"{computed_s * 1000:g}, the mean of its requests in detail"
-        raise bad_field(record, f"mean_{name}_ms", f"{stated_s * 1000:g}", expected)
-
-
-def _filled(stated: Latency, computed: Latency) -> Latency:
-    """The stated summary, its gaps filled; a filled percentile stays between stated neighbours.
-
-    It could leave them by the last message of a stream, which old files count into TPOT.
-    """
-    known = {name: value for name, value in asdict(stated).items() if not math.isnan(value)}
-    filled = asdict(computed) | known
-    order = [f"{name}_s" for name in PERCENTILES]
-    floor = np.maximum.accumulate([known.get(name, 0.0) for name in order])
-    floor[-1] = max(floor[-1], known.get("mean_s", 0.0))
-    ceiling = np.minimum.accumulate([known.get(name, math.inf) for name in order[::-1]])[::-1]
-    clipped = np.clip([filled[name] for name in order], floor, ceiling)
-    return Latency(**filled | dict(zip(order, map(float, clipped), strict=True)) | known)
 
 
 def _started(record: Record) -> str:
@@ -365,10 +327,6 @@ def _check_failed(record: Record, run: Run) -> Run:
         expected = f"at most {run.prompts - run.completed}, those sent and not completed"
         raise bad_field(record, "failed requests", f"{failed:g}", expected)
     return run
-
-
-def _column_s(detail: Detail | None, name: str) -> Floats:
-    return np.empty(0) if detail is None else detail.requests[name].to_numpy(np.float64)
 
 
 def _no_result(record: Record, got: str) -> InputError:
