@@ -4,7 +4,7 @@ from hetinfer.errors import InputError
 from hetinfer.measurement.campaign import (
     all_cells,
     all_series,
-    campaign_path,
+    campaign_file,
     find_cell,
     load_campaign,
 )
@@ -102,7 +102,7 @@ def test_a_cell_is_found_by_name_and_the_first_without(tmp_path):
 def test_an_unknown_campaign_names_the_known_ones():
     with pytest.raises(InputError, match="cpu-demo, cpu-prefix-cache, improved, paper"):
         load_campaign("cpu-demonstration")
-    assert campaign_path("paper") == data_dir("campaigns") / "paper.toml"
+    assert campaign_file("paper") == data_dir("campaigns") / "paper.toml"
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,12 @@
-import json
 import os
-import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from hetinfer.measurement.power import sampling, visible_gpus
+from nvml_stand_in import build_stand_in, run_with
 
-STAND_IN = Path(__file__).with_name("nvml_stand_in.c")
 SAMPLE_TWO_CARDS = """
 import dataclasses, json, time
 from hetinfer.measurement.energy import mean_power_w, run_energy
@@ -26,33 +22,9 @@ print(json.dumps({"energy": dataclasses.asdict(energy), "reasons": log.reasons, 
 """
 
 
-def build_stand_in(folder, *flags):
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if not compiler:
-        pytest.skip("no C compiler to build the NVML stand-in with")
-    library = folder / "libnvidia-ml.so.1"
-    soname = "-Wl,-soname,libnvidia-ml.so.1"
-    command = [compiler, "-shared", "-fPIC", soname, *flags, "-o", library, STAND_IN]
-    subprocess.run(command, check=True)
-    return folder
-
-
 @pytest.fixture(scope="session")
 def stand_in(tmp_path_factory):
     return build_stand_in(tmp_path_factory.mktemp("nvml"))
-
-
-def run_with(library_dir, script, defects="", **env):
-    source = str(Path(__file__).parents[1] / "src")
-    added = {"LD_LIBRARY_PATH": str(library_dir), "NVML_STAND_IN": defects, "PYTHONPATH": source}
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, **added, **env},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout)
 
 
 def test_two_cards_give_the_energy_of_both_by_counter_and_by_samples(stand_in):

@@ -235,6 +235,7 @@ def _run(record: Record, stated: Stated, *, evidence: str, source_file: str) -> 
         tpot=latency_of(record, "tpot", detail),
         itl=latency_of(record, "itl", detail),
         source_file=source_file,
+        variant=text(record, "variant"),
     )
     return _check_failed(record, check_run(run, where=record.where))
 

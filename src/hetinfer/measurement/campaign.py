@@ -17,9 +17,9 @@ from hetinfer.errors import InputError
 from hetinfer.hardware import LanguageModel, find_gpu, find_model, short_name
 from hetinfer.measurement.client import Dataset
 from hetinfer.measurement.dummy_model import describe_dummy, is_dummy
-from hetinfer.paths import data_dir, root_dir
+from hetinfer.paths import data_dir, root_dir, sha256_of
 
-CPU = "cpu"
+CPU = "cpu"  # what configurations without a GPU are called in data/reference/gpus.csv
 SEED_STEP = 1000  # between the seeds of a series' runs where each has fresh prompts
 ORDERS = ("listed", "random")
 NEEDED = ("title", "configurations", "rates_requests_per_s", "seeds", "dataset")
@@ -61,6 +61,7 @@ class Campaign:
     warmup_s: float = 0.0
     drain_s: float = 0.0
     differences: tuple[str, ...] = ()
+    sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Series:
     cells: tuple[Cell, ...]
 
 
-def campaign_path(name: str) -> Path:
+def campaign_file(name: str) -> Path:
     """The file of a campaign: a path to a TOML file, or the name of one in `data/campaigns`."""
     if name.endswith(".toml"):
         return Path(name)
@@ -99,7 +100,7 @@ def load_campaign(name: str) -> Campaign:
 
     Raises InputError for a missing file, and for a key or a value that cannot be meant.
     """
-    path = campaign_path(name)
+    path = campaign_file(name)
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in data_dir("campaigns").glob("*.toml")))
         raise InputError(
@@ -192,7 +193,10 @@ def _campaign(path: Path, told: Mapping[str, Any]) -> Campaign:
         "variants": [_record(path, Variant, row) for row in told.get("variants", [{}])],
         "server_env": [list(pair) for pair in told.get("server_env", {}).items()],
     }
-    return _checked(path, _record(path, Campaign, {"name": path.stem, **told, **tables}))
+    return _checked(
+        path,
+        _record(path, Campaign, {**told, **tables, "name": path.stem, "sha256": sha256_of(path)}),
+    )
 
 
 def _checked(path: Path, campaign: Campaign) -> Campaign:
@@ -256,7 +260,7 @@ def _configurations(path: Path, row: Mapping[str, Any]) -> list[list[Any]]:
     lists = [row.get("models"), row.get("counts")]
     if set(row) != {"models", "gpu", "counts"} or not all(isinstance(x, list) for x in lists):
         raise _bad(path, "configurations", dict(row), "models and counts, lists, and gpu, a name")
-    gpu = CPU if row["gpu"] == CPU else find_gpu(str(row["gpu"])).gpu
+    gpu = find_gpu(str(row["gpu"])).gpu
     return [[model, gpu, count] for model in row["models"] for count in row["counts"]]
 
 

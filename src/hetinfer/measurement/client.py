@@ -31,8 +31,9 @@ class ClientError(RuntimeError):
     """A client left no result: `reason` is a short code, `log_end` what it said last."""
 
     def __init__(self, reason: str, detail: str, log_end: str) -> None:
-        """Keep the code and the log's end beside the line that says both."""
+        """Keep the parts of the line, and the log's end."""
         self.reason = reason
+        self.detail = detail
         self.log_end = log_end
         super().__init__(f"{reason}: {detail}")
 

@@ -36,8 +36,9 @@ class ServerError(RuntimeError):
     """A server did not start, or is gone: `reason` is a short code, `log_end` what it said last."""
 
     def __init__(self, reason: str, detail: str, log_end: str) -> None:
-        """Keep the code and the log's end beside the line that says both."""
+        """Keep the parts of the line, and the log's end."""
         self.reason = reason
+        self.detail = detail
         self.log_end = log_end
         super().__init__(f"{reason}: {detail}")
 
@@ -187,6 +188,13 @@ def await_health(base_url: str, program: Kept, timeout_s: float) -> None:
                 "server-silent", f"no answer in {timeout_s:g} s", log_end(program.log)
             )
         time.sleep(POLL_S)
+
+
+def is_lost(server: Server) -> bool:
+    """Whether a server that was started here has ended, or answers no more."""
+    if server.program is None:
+        return False
+    return server.has_ended() or _get(f"{server.base_url}/health") is None
 
 
 def failure_of(program: Kept, reason: str) -> ServerError:
