@@ -73,13 +73,17 @@ def start_command(clone, python, *options, **env):
 
 
 def left_of(clone, word=""):
-    """Processes that name the clone, and the word, in their command line."""
+    """Processes that name the clone, and the word, in their command line, or write to its logs.
+
+    Engines rename themselves, but keep their output where it was.
+    """
     found = []
-    for line in Path("/proc").glob("[0-9]*/cmdline"):
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            said = line.read_bytes().decode(errors="replace")
-            if str(clone) in said and word in said:
-                found.append(int(line.parent.name))
+            said = (process / "cmdline").read_bytes().decode(errors="replace")
+            writes = str((process / "fd" / "1").readlink())
+            if word in said and (str(clone) in said or writes.startswith(str(clone))):
+                found.append(int(process.name))
     return [pid for pid in found if pid != os.getpid()]
 
 

@@ -176,6 +176,19 @@ def measure(  # noqa: PLR0913 - one argument an option
     raise typer.Exit(1 if found.failed else 0)
 
 
+@app.command()
+def roofline(
+    python: Annotated[Path | None, typer.Option(help="The Python that has torch.")] = None,
+    ranks: Annotated[int, typer.Option(min=0, help="All-reduce over so many; 0: all GPUs.")] = 0,
+) -> None:
+    """Measure what this host reaches, in about two minutes, and print it as JSON."""
+    from hetinfer.measurement import roofline as rooflines
+    from hetinfer.measurement import series
+
+    interpreter = series.default_setup(python).interpreter
+    typer.echo(rooflines.roofline_text(rooflines.measure_roofline(interpreter, ranks)))
+
+
 def main() -> None:
     """Run one command; a user's mistake is one line on stderr and exit code 2."""
     try:

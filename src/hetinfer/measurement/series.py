@@ -104,13 +104,15 @@ def measure_series(campaign: Campaign, series: Series, setup: Setup) -> Iterator
 @contextlib.contextmanager
 def _served(campaign: Campaign, cell: Cell, setup: Setup) -> Iterator[Server]:
     """The server of a cell: one of its own, or the endpoint that the setup names."""
+    if is_dummy(cell.model):
+        write_dummy_model(cell.model, Path(_model_source(cell.model, setup)))
     if setup.base_url:
         yield connect(setup.base_url)
         return
     parallel = ("--tensor-parallel-size", str(cell.gpu_count)) if cell.gpu_count > 1 else ()
     spec = ServerSpec(
         interpreter=setup.interpreter,
-        model=_model_folder(cell.model, setup),
+        model=_model_source(cell.model, setup),
         served_name=cell.model,
         flags=(
             *("--dtype", campaign.dtype, *parallel),
@@ -158,7 +160,7 @@ def _load(bench: _Bench, cell: Cell, rate: float | None = None) -> tuple[Result,
     target.unlink(missing_ok=True)
     load = Load(
         model=cell.model,
-        tokenizer=_model_folder(cell.model, bench.setup),
+        tokenizer=_model_source(cell.model, bench.setup),
         dataset=bench.campaign.dataset,
         prompts=cell.prompts,
         rate_requests_per_s=cell.rate_requests_per_s if rate is None else rate,
@@ -255,11 +257,10 @@ def _gpus(cell: Cell) -> tuple[int, ...]:
     return () if cell.gpu == CPU else visible_gpus(cell.gpu_count)
 
 
-def _model_folder(model: str, setup: Setup) -> str:
-    if not is_dummy(model):
-        return model
+def _model_source(model: str, setup: Setup) -> str:
+    """Where a model's configuration and tokenizer are: a folder for a dummy, else its own name."""
     folder = setup.work_dir / "models" / model.replace("/", "-")
-    return str(write_dummy_model(model, folder))
+    return str(folder) if is_dummy(model) else model
 
 
 def _file(setup: Setup, campaign: Campaign, cell: Cell, kind: str) -> Path:

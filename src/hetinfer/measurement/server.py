@@ -17,7 +17,7 @@ from hetinfer.errors import InputError
 from hetinfer.measurement.processes import Kept, kept, log_end, wait
 
 HOST = "127.0.0.1"
-POLL_S = 0.25
+POLL_S = 0.1
 START_TIMEOUT_S = 1800.0  # a 70B model from a cold disk takes a quarter of an hour
 REQUEST_TIMEOUT_S = 10.0
 # nothing is sent home or fetched behind the experiment's back; /server_info tells the configuration
