@@ -1,0 +1,1 @@
+"""Energy and carbon: `inputs`, `grid`, `power`, `carbon`, `comparison`, `study`, `findings`, `placement`."""
