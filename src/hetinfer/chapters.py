@@ -80,7 +80,12 @@ def answer(sentence: str, texts: dict[str, str]) -> None:
 def _latex(table: pd.DataFrame) -> str:
     escape = str.maketrans({c: f"\\{c}" for c in "%&_#$"})
     numeric = "".join("r" if pd.api.types.is_numeric_dtype(t) else "l" for t in table.dtypes)
-    rows = [" & ".join(str(cell).translate(escape) for cell in row) for row in table.itertuples(index=False)]
+    rows = [
+        " & ".join(str(cell).translate(escape) for cell in row)
+        for row in table.itertuples(index=False)
+    ]
     head = " & ".join(str(name).translate(escape) for name in table.columns)
     lines = [f"\\begin{{tabular}}{{{numeric}}}", "\\toprule", f"{head} \\\\", "\\midrule"]
-    return "\n".join([*lines, *(f"{row} \\\\" for row in rows), "\\bottomrule", "\\end{tabular}", ""])
+    return "\n".join(
+        [*lines, *(f"{row} \\\\" for row in rows), "\\bottomrule", "\\end{tabular}", ""]
+    )

@@ -1,10 +1,15 @@
 """The command line: each command is one call into the package."""
 
 import sys
+import time
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from hetinfer import paths
 from hetinfer.errors import InputError
+from hetinfer.notebooks import NotebookError
 
 app = typer.Typer(
     name="hetinfer",
@@ -21,6 +26,64 @@ def _root() -> None:
     """Every number carries its evidence: printed, recorded, measured, simulated or reference."""
 
 
+@app.command()
+def claims(
+    id: Annotated[str, typer.Option(help="One claim, such as S06, with its cells.")] = "",
+    csv: Annotated[bool, typer.Option("--csv", help="As CSV, every column.")] = False,
+) -> None:
+    """Judge every printed claim by the data: verdict, number, condition."""
+    from hetinfer import claims as judged_claims
+
+    judged = judged_claims.judge_claims(judged_claims.load_study())
+    if id:
+        typer.echo(judged_claims.as_text(judged_claims.find_judgement(judged, id)))
+        return
+    table = judged_claims.claim_table(judged)
+    typer.echo(table.to_csv(index=False) if csv else judged_claims.table_text(table))
+
+
+@app.command(hidden=True)
+def run(
+    notebook: Path,
+    build_dir: Annotated[Path, typer.Option(help="Where its output goes.")],
+    size: Annotated[str, typer.Option(help="default, kick or full.")] = "default",
+) -> None:
+    """Run one notebook (what make calls for each chapter), and say how long it took."""
+    from hetinfer.notebooks import notebook_parameters, run_notebook
+
+    started = time.monotonic()
+    parameters = {**notebook_parameters(notebook, size), "build_dir": str(build_dir)}
+    run_notebook(notebook, build_dir / "notebooks" / notebook.name, parameters)
+    typer.echo(f"  {notebook.stem:<28}{time.monotonic() - started:5.1f} s")
+
+
+@app.command("merge-values", hidden=True)
+def merge_values(build_dir: Path) -> None:
+    """Merge the chapters' quoted numbers into values.json (what make calls)."""
+    from hetinfer import values
+
+    sources = sorted((build_dir / "results").glob("*.values.json"))
+    count = values.merge_values(sources, build_dir / "values.json")
+    typer.echo(f"  {build_dir / 'values.json'}: {count} numbers of {len(sources)} chapters")
+
+
+@app.command()
+def verify(
+    build_dir: Annotated[Path, typer.Option(help="The build to compare.")] = Path("build"),
+    write: Annotated[bool, typer.Option("--write", help="Make it the expected one.")] = False,
+) -> None:
+    """Compare a build with data/expected: exit 1 if a value, table or claim differs."""
+    from hetinfer import verification
+
+    build_dir = paths.root_dir() / build_dir
+    if write:
+        typer.echo(verification.write_expected(build_dir))
+        return
+    report = verification.verify(build_dir)
+    typer.echo(verification.report_text(report))
+    raise typer.Exit(0 if report.agrees else 1)
+
+
 def main() -> None:
     """Run one command; a user's mistake is one line on stderr and exit code 2."""
     try:
@@ -28,3 +91,6 @@ def main() -> None:
     except InputError as error:
         typer.echo(f"hetinfer: {error}", err=True)
         sys.exit(2)
+    except NotebookError as error:
+        typer.echo(str(error), err=True)
+        sys.exit(1)

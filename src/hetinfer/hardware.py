@@ -11,6 +11,8 @@ import pandas as pd
 from hetinfer.errors import InputError
 from hetinfer.paths import data_dir
 
+GPU_MEMORY_FRAC = 0.9  # vLLM's default gpu_memory_utilization
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -73,7 +75,7 @@ def load_table(path: Path) -> pd.DataFrame:
 def load_gpus() -> dict[str, Gpu]:
     """Every known card, by its short name (`h100-pcie`, `rtx-4090`, ...)."""
     table = load_table(data_dir("reference") / "gpus.csv")
-    records = [Gpu(**row) for row in table.to_dict("records")]  # type: ignore[misc]
+    records = [Gpu(**row) for row in table.to_dict("records")]
     return {
         g.gpu: Gpu(**{**g.__dict__, "aliases": tuple(str(g.aliases).split(";"))}) for g in records
     }
@@ -128,6 +130,12 @@ def short_name(model: str) -> str:
     return model.rsplit("/", 1)[-1]
 
 
+def configuration_label(gpu: str, gpu_count: int) -> str:
+    """A configuration as legends and tables name it: `2x 4090`, `1x H100`."""
+    names = {"h100-pcie": "H100", "rtx-4090": "4090"}
+    return f"{gpu_count}x {names.get(gpu, gpu)}"
+
+
 def load_prices(scenario: str = "study-2025") -> dict[str, float]:
     """One price list: USD per GPU-hour by GPU, from the rows of `prices.csv` of that scenario.
 
@@ -167,6 +175,19 @@ def check_price(price_usd_per_h: float, *, where: object) -> float:
             do="correct it",
         )
     return price_usd_per_h
+
+
+def kv_capacity_tokens(model: str, gpu: str, gpu_count: int) -> float:
+    """Tokens that the KV cache can hold: (u M n - W) / k, or 0 where the weights do not fit.
+
+    u = 0.9 is the share of memory that vLLM takes by default, M one card's memory, n their number,
+    W the bytes of all weights, k the KV bytes per token. Activations, graphs and the driver's own
+    share are left out, so it is an upper bound. Source: vLLM's `gpu_memory_utilization`.
+    """
+    language_model, card = find_model(model), find_gpu(gpu)
+    weights = language_model.parameters_b * 1e9 * language_model.weight_bytes_per_parameter
+    free = GPU_MEMORY_FRAC * card.memory_gb * 1e9 * gpu_count - weights
+    return max(0.0, free / language_model.kv_bytes_per_token)
 
 
 def _spelling(name: str) -> str:

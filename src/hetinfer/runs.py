@@ -7,7 +7,9 @@ tokens and requests per second.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -98,16 +100,15 @@ def frame(runs: Sequence[Run]) -> pd.DataFrame:
 
 def runs_of(table: pd.DataFrame) -> list[Run]:
     """The runs of a frame with the columns `RUN_COLUMNS`: the inverse of `frame`."""
-    return [
-        Run(
-            **{name: row[name] for name in SCALARS},
-            **{
-                latency: Latency(**{f"{s}_s": row[f"{latency}_{s}_s"] for s in STATISTICS})
-                for latency in LATENCIES
-            },
-        )
-        for row in table.to_dict("records")
-    ]
+    return [_run_of(row) for row in table.to_dict("records")]
+
+
+def _run_of(row: dict[str, Any]) -> Run:
+    values: dict[str, Any] = {name: row[name] for name in SCALARS}
+    for latency in LATENCIES:
+        summary = {f"{name}_s": row[f"{latency}_{name}_s"] for name in STATISTICS}
+        values[latency] = Latency(**summary)
+    return Run(**values)
 
 
 def load_recorded() -> pd.DataFrame:
@@ -186,7 +187,9 @@ def number_replicates(runs: Iterable[Run]) -> list[Run]:
     for position, run in ordered:
         cell = tuple(getattr(run, name) for name in CELL)
         counted[cell] = counted.get(cell, 0) + 1
-        numbered[position] = replace(run, replicate=counted[cell], run_id=run_id(run, counted[cell]))
+        numbered[position] = replace(
+            run, replicate=counted[cell], run_id=run_id(run, counted[cell])
+        )
     return [numbered[position] for position in range(len(numbered))]
 
 
@@ -225,7 +228,7 @@ def check_run(run: Run) -> Run:
 
 
 def find_duplicate(runs: Sequence[Run]) -> tuple[Run, Run] | None:
-    """The first two runs that are one run read twice: same cell, start and duration to the digit."""
+    """The first two runs that are one run read twice: same cell, start and duration."""
     seen: dict[tuple[object, ...], Run] = {}
     for run in runs:
         key = (*(getattr(run, name) for name in CELL), run.started, run.duration_s)
@@ -239,7 +242,11 @@ def _check_throughput(run: Run) -> None:
     tokens = run.input_tokens + run.output_tokens
     for what, got, expected in (
         ("request throughput", run.throughput_requests_per_s, run.completed / run.duration_s),
-        ("output throughput", run.output_throughput_tokens_per_s, run.output_tokens / run.duration_s),
+        (
+            "output throughput",
+            run.output_throughput_tokens_per_s,
+            run.output_tokens / run.duration_s,
+        ),
         ("total throughput", run.throughput_tokens_per_s, tokens / run.duration_s),
     ):
         _require(
@@ -266,7 +273,7 @@ def _check_latency(run: Run, name: str, latency: Latency) -> None:
     for key, value in known.items():
         _require(run, value >= 0, f"{name} {key}", value, "0 s or more")
     percentiles = [(key, known[key]) for key in known if key.startswith("p")]
-    for (low_key, low), (high_key, high) in zip(percentiles, percentiles[1:], strict=False):
+    for (low_key, low), (high_key, high) in pairwise(percentiles):
         _require(
             run,
             low <= high,

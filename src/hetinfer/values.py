@@ -19,7 +19,7 @@ HALF_UNIT_SLACK = 1e-9  # a value exactly between two printed ones agrees with b
 
 @dataclass(frozen=True)
 class Value:
-    """One number that some text quotes; `text` is how. `low` and `high` are None without interval."""
+    """One number that some text quotes, and how (`text`); no interval, no `low` and `high`."""
 
     name: str
     value: float
@@ -31,7 +31,7 @@ class Value:
     text: str
 
 
-def quote(
+def quote(  # noqa: PLR0913 - a number has this many facets, each named
     name: str,
     value: float,
     *,
@@ -103,7 +103,7 @@ def rounded(value: float, decimals: int) -> str:
 
 
 def decimals_for(half_width: float) -> int:
-    """Decimals at which an uncertainty keeps two significant digits; 0 for wide or no uncertainty."""
+    """Decimals at which an uncertainty keeps two significant digits, 0 at least."""
     if half_width <= 0:
         return 0
     exponent = math.floor(math.log10(half_width))
@@ -131,7 +131,9 @@ def save_values(values: Iterable[Value], path: Path) -> None:
         if value.name in named:
             raise _value_error(value.name, "the name twice", "each name once")
         named[value.name] = {k: v for k, v in asdict(value).items() if k != "name"}
-    write_atomically(path, json.dumps(dict(sorted(named.items())), indent=1, allow_nan=False) + "\n")
+    write_atomically(
+        path, json.dumps(dict(sorted(named.items())), indent=1, allow_nan=False) + "\n"
+    )
 
 
 def load_values(path: Path) -> dict[str, Value]:
@@ -148,7 +150,7 @@ def load_values(path: Path) -> dict[str, Value]:
 
 
 def merge_values(paths: Iterable[Path], target: Path) -> int:
-    """Merge chapters' value files into one; a name in two chapters is an error. Returns the count."""
+    """Merge chapters' value files into one, a name in two being an error; returns the count."""
     values = [value for path in paths for value in load_values(path).values()]
     save_values(values, target)
     return len(values)

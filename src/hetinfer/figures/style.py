@@ -4,6 +4,7 @@ import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import seaborn as sns
@@ -30,7 +31,7 @@ GPU_MARKERS: Mapping[str, str] = {
     "4x 4090": "^",
     "8x 4090": "P",
 }
-_RC = {
+_RC: dict[Any, object] = {
     "font.family": "DejaVu Sans",
     "font.size": 8,
     "axes.titlesize": 8.5,
@@ -60,12 +61,6 @@ def styled() -> Iterator[None]:
     """The project's style while a figure is drawn; nothing outside the block changes."""
     with mpl.rc_context(), sns.axes_style("ticks"), mpl.rc_context(_RC):
         yield
-
-
-def configuration_label(gpu: str, gpu_count: int) -> str:
-    """A configuration as legends name it: `2x 4090`, `1x H100`."""
-    names = {"h100-pcie": "H100", "rtx-4090": "4090"}
-    return f"{gpu_count}x {names.get(gpu, gpu)}"
 
 
 def caption(figure: Figure, *, evidence: str, n: str, note: str = "") -> None:
