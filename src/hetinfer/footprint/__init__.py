@@ -1,1 +1,1 @@
-"""Energy and carbon: `inputs`, `grid`, `power`, `carbon`, `comparison`, `study`, `findings`, `placement`."""
+"""Energy and carbon of serving tokens: running the hardware, and having it made."""

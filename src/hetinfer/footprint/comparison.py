@@ -24,6 +24,7 @@ from hetinfer.footprint.inputs import COVERAGE_FRAC, Array, Range
 from hetinfer.metrics import share_table
 from hetinfer.runs import CONFIGURATION, average_replicates
 
+BASELINE = ("h100-pcie", 1)
 PAIR = [*CONFIGURATION, "rate_requests_per_s"]
 Verdict = Literal["cleaner", "open", "dirtier"]
 
@@ -50,7 +51,7 @@ class Lines:
 
 
 def equal_work(
-    runs: pd.DataFrame, *, ttft_target_s: float, baseline: tuple[str, int] = ("h100-pcie", 1)
+    runs: pd.DataFrame, *, ttft_target_s: float, baseline: tuple[str, int] = BASELINE
 ) -> pd.DataFrame:
     """Configurations beside the baseline at the same model and offered rate, one row a pair.
 
@@ -85,7 +86,7 @@ def equal_work(
 def lines_of(contest: Contest, pairs: pd.DataFrame) -> Lines:
     """Both sides' energy and embodied carbon at the throughputs of `equal_work`'s pairs."""
     cards, rate = pairs["gpu_count"], pairs["throughput_tokens_per_s"]
-    base_cards = np.ones(len(pairs))
+    base_cards = np.full(len(pairs), BASELINE[1])
     base_rate = pairs["baseline_tokens_per_s"]
     return Lines(
         kwh_per_mtoken(contest.machine, cards, rate),

@@ -10,7 +10,7 @@ import pandas as pd
 from hetinfer.errors import InputError
 from hetinfer.footprint.inputs import PowerDraw, Range, load_power_draws
 from hetinfer.hardware import find_gpu
-from hetinfer.published import printed_power_w
+from hetinfer.published import PRINTED_POWER_W
 
 PowerAssumption = Literal["as printed", "card limit", "measured draw"]
 POWER_ASSUMPTIONS: tuple[PowerAssumption, ...] = ("as printed", "card limit", "measured draw")
@@ -49,7 +49,7 @@ def board_power(gpu: str, assumption: PowerAssumption) -> Range:
     if assumption == "card limit":
         limit_w = find_gpu(gpu).tdp_w
         return Range(limit_w, limit_w, limit_w)
-    printed = printed_power_w()
+    printed = printed_board_power_w()
     if assumption != "as printed" or gpu not in printed:
         raise InputError(
             "no such board power",
@@ -59,6 +59,15 @@ def board_power(gpu: str, assumption: PowerAssumption) -> Range:
             do="name one of these",
         )
     return Range(printed[gpu], printed[gpu], printed[gpu])
+
+
+def printed_board_power_w() -> dict[str, float]:
+    """Watts of one board by card, as the paper's Table 3 takes them."""
+    watts = {}
+    for configuration, power_w in PRINTED_POWER_W.items():
+        count, gpu = configuration.split("x", 1)
+        watts[gpu] = power_w / int(count)
+    return watts
 
 
 def drawn_power(gpu: str) -> Range:

@@ -13,7 +13,12 @@ from hetinfer.footprint.power import (
     measured_power_w,
     power_grade,
 )
-from hetinfer.published import TABLE_3_RUNS, compare_other, load_published_other, printed_power_w
+from hetinfer.published import (
+    PRINTED_POWER_W,
+    TABLE_3_RUNS,
+    compare_other,
+    load_published_other,
+)
 from hetinfer.runs import CONFIGURATION, average_replicates
 from hetinfer.values import agrees_as_printed
 
@@ -76,19 +81,20 @@ def energy_table(
     n_samples: int,
     noise_frac: float,
     rng: np.random.Generator,
+    assumptions: tuple[PowerAssumption, ...] = POWER_ASSUMPTIONS,
 ) -> pd.DataFrame:
     """Joules per token of the boards alone, one row a cell of runs and power assumption.
 
-    Columns: configuration, rate_requests_per_s, meets_target, power (`POWER_ASSUMPTIONS`, and
+    Columns: configuration, rate_requests_per_s, meets_target, power (one of `assumptions`, or
     `measured run` for cells whose own energy was metered), grade, j_per_token, low, high.
-    Replicates are averaged.
+    Replicates are averaged. Raises InputError for a card without a figure under an assumption.
     """
     cells = average_replicates(runs)
     keys = cells[[*CONFIGURATION, "rate_requests_per_s"]].assign(
         meets_target=cells["ttft_p99_s"] <= ttft_target_s
     )
     frames = []
-    for assumption in POWER_ASSUMPTIONS:
+    for assumption in assumptions:
         samples = mtoken_per_kwh_samples(
             cells, assumption, n_samples=n_samples, noise_frac=noise_frac, rng=rng
         )
@@ -111,7 +117,7 @@ def _unrounded(table_2: pd.DataFrame) -> dict[tuple[str, str], float]:
     values = {("grid", "carbon intensity of electricity"): grid_g_per_kwh}
     for item, (_, run) in zip(TABLE_3_RUNS, table_3_runs(table_2).iterrows(), strict=True):
         rate = float(run["throughput_tokens_per_s"])
-        power_w = printed_power_w()[run["gpu"]] * run["gpu_count"]
+        power_w = PRINTED_POWER_W[item]
         per_hour = rate * metrics.SECONDS_PER_HOUR / metrics.TOKENS_PER_MTOKEN
         values |= {
             (item, "tokens per second"): rate,
