@@ -28,6 +28,7 @@ FINDING_COLUMNS = [
     "rate_requests_per_s", "against", "against_rate_requests_per_s", "meets_target", "holding",
     "region", "value", "low", "high", "unit", "evidence",
 ]  # fmt: skip
+LABELS = ["power", "boundary", "against", "holding", "region"]  # empty where one has no meaning
 
 
 def energy_findings(
@@ -169,9 +170,11 @@ def _rows(
 def _finished(
     claim: str, sides: pd.DataFrame, quantity: str, bounds: Array, unit: str
 ) -> pd.DataFrame:
-    table = sides.reindex(columns=FINDING_COLUMNS).assign(claim=claim, quantity=quantity, unit=unit)
-    table[["low", "value", "high"]] = bounds
-    text = ["power", "boundary", "against", "holding", "region"]
-    table[text] = table[text].fillna("")
+    low, value, high = bounds.T
+    blank = {name: "" for name in LABELS if name not in sides}
+    table = sides.assign(
+        **blank, claim=claim, quantity=quantity, unit=unit, value=value, low=low, high=high
+    )
     recorded = table["power"].isin(["", "as printed"])
-    return table.assign(evidence=np.where(recorded, "recorded", "reference"))
+    table = table.assign(evidence=np.where(recorded, "recorded", "reference"))
+    return table.reindex(columns=FINDING_COLUMNS)

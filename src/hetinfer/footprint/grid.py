@@ -88,7 +88,7 @@ def load_hourly_intensity(path: Path) -> HourlyIntensity:
     return HourlyIntensity(str(table["region"][0]), first, profile, str(table["source"][0]))
 
 
-def hourly_average(profile: HourlyIntensity, hours: int) -> Array:
+def first_hours(profile: HourlyIntensity, hours: int) -> Array:
     """The profile's first `hours` hours (hours,); InputError where it is shorter."""
     if not 1 <= hours <= profile.g_co2_per_kwh.size:
         raise InputError(

@@ -117,8 +117,10 @@ def load_operation() -> dict[tuple[str, str], Operation]:
 
 def load_rows(path: Path, empty: dict[str, str] | None = None) -> list[dict[str, Any]]:
     """The rows of a table, to make records of; `empty` says what an empty text cell stands for."""
-    rows = load_table(path).fillna(empty or {}).to_dict("records")
-    return [{str(name): cell for name, cell in row.items()} for row in rows]
+    table = load_table(path)
+    for name, text in (empty or {}).items():
+        table[name] = table[name].astype(object).where(table[name].notna(), text)
+    return [{str(name): cell for name, cell in row.items()} for row in table.to_dict("records")]
 
 
 def find_operation(quantity: str, applies_to: str) -> Operation:
