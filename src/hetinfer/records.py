@@ -43,7 +43,7 @@ def load_records(path: Path) -> Iterator[Record]:
         try:
             fields, end = decoder.raw_decode(text, position)
         except json.JSONDecodeError as error:
-            got = f"{error.msg} at line {error.lineno}, column {error.colno}"
+            got = f"{error.msg} (line {error.lineno}, column {error.colno})"
             raise _unreadable(path, got) from error
         except (RecursionError, ValueError) as error:
             raise _unreadable(path, str(error)) from error
