@@ -169,3 +169,20 @@ def share_table(runs: pd.DataFrame, baseline: tuple[str, int] = ("h100-pcie", 1)
             do="add the partner's runs",
         )
     return pairs.assign(share=pairs["throughput_tokens_per_s"] / pairs["baseline_tokens_per_s"])
+
+
+def rates_within(cells: pd.DataFrame, targets_s: list[float]) -> pd.DataFrame:
+    """The offered rates at which P99 TTFT stayed within each target, one row a configuration.
+
+    One column a target, named `within_500_ms`, with the rates as text (empty: none). The rates need
+    not be a range: a host that stalls misses its target at low load first.
+    """
+    rows = []
+    for key, group in cells.groupby(CONFIGURATION, sort=False):
+        ordered = group.sort_values("rate_requests_per_s")
+        row = dict(zip(CONFIGURATION, key, strict=True))
+        for target_s in targets_s:
+            inside = ordered.loc[ordered["ttft_p99_s"] <= target_s, "rate_requests_per_s"]
+            row[f"within_{1000 * target_s:g}_ms"] = ", ".join(f"{rate:g}" for rate in inside)
+        rows.append(row)
+    return pd.DataFrame(rows)

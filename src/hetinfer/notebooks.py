@@ -58,6 +58,7 @@ def run_notebook(notebook: Path, target: Path, parameters: dict[str, Any]) -> No
             kernel_name="python3",
             progress_bar=False,
             cwd=root_dir(),
+            extra_arguments=["--IPKernelApp.log_level=CRITICAL"],
         )
     except PapermillExecutionError as error:
         partial.replace(failed)
@@ -72,6 +73,8 @@ def without_timing(notebook: str) -> str:
     node["metadata"].pop("papermill", None)
     node["metadata"].pop("language_info", None)
     for cell in node["cells"]:
+        if "injected-parameters" in cell["metadata"].get("tags", []):
+            cell["id"] = "injected-parameters"  # papermill gives it another one each time
         for key in TIMING_KEYS:
             cell["metadata"].pop(key, None)
     return json.dumps(node, indent=1, ensure_ascii=False) + "\n"

@@ -9,7 +9,7 @@ from hetinfer import metrics
 from hetinfer.errors import InputError
 from hetinfer.hardware import load_gpus, load_prices, short_name
 from hetinfer.paths import data_dir
-from hetinfer.values import agrees_as_printed, rounded
+from hetinfer.values import agrees_as_printed, printed_decimals, rounded
 
 PAPER = "paper-table-2"
 README = "repository-readme"
@@ -62,6 +62,22 @@ def compare_cells(published: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         candidates = [_compare_row(row, run) for _, run in by_cell.loc[[key]].iterrows()]
         frames.append(max(candidates, key=lambda cells: int(cells["agrees"].sum())))
     return pd.concat(frames, ignore_index=True)
+
+
+def regenerate(cells: pd.DataFrame) -> pd.DataFrame:
+    """The printed tables anew: recomputed numbers at the printed precision, in the printed layout.
+
+    `cells` is `compare_cells`; one row a printed row, one column a printed column, as text.
+    """
+    key = ["source", "model", "row", "rate_requests_per_s", "gpu", "gpu_count"]
+    texts = [
+        rounded(value, printed_decimals(printed)).replace(",", "")
+        for value, printed in zip(cells["recomputed"], cells["printed"], strict=True)
+    ]
+    wide = cells.assign(text=texts).pivot(index=key, columns="column", values="text")
+    order = cells.drop_duplicates(key).set_index(key).index
+    columns = [name for name in CELL_COLUMNS if name in wide]
+    return wide.loc[order, columns].reset_index()
 
 
 def count_agreeing(cells: pd.DataFrame) -> pd.DataFrame:

@@ -6,7 +6,7 @@ import pandas as pd
 from hetinfer.hardware import kv_capacity_tokens, short_name
 from hetinfer.intervals import replicate_noise
 from hetinfer.runs import CONFIGURATION
-from hetinfer.workload import arrival_window_s
+from hetinfer.workload import STUDY_SEED, arrival_window_s
 
 NOISE_COLUMNS = (
     "duration_s",
@@ -35,13 +35,13 @@ def run_order(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*CONFIGURATION, "replicate", "order", "minutes"])
 
 
-def with_drain(runs: pd.DataFrame) -> pd.DataFrame:
+def with_drain(runs: pd.DataFrame, seed: int = STUDY_SEED) -> pd.DataFrame:
     """The runs with `window_s`, the sum of their arrival gaps, and `drain_s` = duration - window.
 
-    The gaps are those of seed 42, replayed; a negative drain would disprove that seed.
+    The gaps are those of the seed, replayed; a negative drain disproves it.
     """
     window = [
-        arrival_window_s(prompts, rate)
+        arrival_window_s(prompts, rate, seed)
         for prompts, rate in zip(runs["prompts"], runs["rate_requests_per_s"], strict=True)
     ]
     return runs.assign(window_s=window, drain_s=runs["duration_s"] - window)

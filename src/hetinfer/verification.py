@@ -106,7 +106,7 @@ def report_text(report: Report) -> str:
 
 
 def write_expected(build_dir: Path) -> str:
-    """Make a build the expected one: values, claims, tables, hashes of figures; says what it did."""
+    """Make a build the expected one: values, claims, tables, hashes of figures."""
     expected_dir = data_dir("expected")
     for name in ("values.json", "claims.csv"):
         write_atomically(expected_dir / name, (build_dir / name).read_bytes())

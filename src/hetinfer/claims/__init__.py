@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import pandas as pd
 
 from hetinfer.claims import documents, footprint, money, performance
-from hetinfer.claims.display import as_html, as_text, table_html, table_text
+from hetinfer.claims.display import as_text, evidence_html, table_html, table_text
 from hetinfer.claims.rule import Claim, Finding, Judgement, Verdict, judge, load_claims
 from hetinfer.claims.study import Study, load_study
 from hetinfer.errors import InputError
@@ -70,7 +70,7 @@ def tally(table: pd.DataFrame) -> dict[str, int]:
 
 
 __all__ = [
-    "COLUMNS", "Claim", "Finding", "Judgement", "Study", "Verdict", "as_html", "as_text",
-    "claim_table", "find_judgement", "judge_claims", "load_claims", "load_study", "table_html",
+    "COLUMNS", "Claim", "Finding", "Judgement", "Study", "Verdict", "as_text", "claim_table",
+    "evidence_html", "find_judgement", "judge_claims", "load_claims", "load_study", "table_html",
     "table_text", "tally",
 ]  # fmt: skip

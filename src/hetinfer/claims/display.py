@@ -2,6 +2,7 @@
 
 import shutil
 import textwrap
+from collections.abc import Mapping
 from html import escape
 
 import pandas as pd
@@ -83,6 +84,11 @@ def table_html(table: pd.DataFrame) -> str:
         for name in ("id", "statement", "printed", "recomputed, condition", "verdict")
     )
     return f'<table class="claims"><thead><tr>{head}</tr></thead>{"".join(rows)}</table>'
+
+
+def evidence_html(judged: Mapping[str, Judgement], ids: str) -> str:
+    """Several claims for a notebook, by ids set off by spaces, each under its anchor."""
+    return "".join(as_html(judged[claim_id]) for claim_id in ids.split())
 
 
 def as_html(judgement: Judgement) -> str:

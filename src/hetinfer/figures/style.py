@@ -8,12 +8,14 @@ from typing import Any
 
 import matplotlib as mpl
 import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hetinfer.paths import write_atomically
 
 COLUMN_WIDTH_IN = 3.5  # one column of a two-column page
 PAGE_WIDTH_IN = 7.2
+STUDY_RATES = (1, 4, 8, 16, 32)
 # Okabe and Ito's colour-blind safe hues, chosen so that their greys differ too
 GPU_COLORS: Mapping[str, str] = {
     "1x H100": "#000000",
@@ -61,6 +63,20 @@ def styled() -> Iterator[None]:
     """The project's style while a figure is drawn; nothing outside the block changes."""
     with mpl.rc_context(), sns.axes_style("ticks"), mpl.rc_context(_RC):
         yield
+
+
+def rate_axis(axis: Axes) -> None:
+    """The offered rate as x axis: logarithmic, the study's five rates as ticks."""
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(STUDY_RATES, labels=[f"{rate}" for rate in STUDY_RATES])
+    axis.minorticks_off()
+    axis.set_xlabel("offered rate (requests/s)")
+
+
+def log_axis(axis: Axes) -> None:
+    """A logarithmic y axis whose ticks are plain numbers: 0.01, 0.1, 1, 10."""
+    axis.set_yscale("log")
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
 def caption(figure: Figure, *, evidence: str, n: str, note: str = "") -> None:
