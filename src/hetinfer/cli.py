@@ -142,6 +142,26 @@ def verify_sources(
     raise typer.Exit(0 if check.agrees else 1)
 
 
+@app.command()
+def footprint(
+    model: Annotated[str, typer.Option(help="The model, such as phi-4.")],
+    gpu: Annotated[str, typer.Option(help="The card: rtx-4090, h100-pcie.")],
+    gpus: Annotated[int, typer.Option(help="How many of them.")],
+    rate: Annotated[float, typer.Option(help="Offered requests per second.")],
+    region: Annotated[str, typer.Option(help="The grid: FR, EU27, World.")],
+    seed: Annotated[int, typer.Option(help="Seed of the intervals' samples.")] = 0,
+) -> None:
+    """Energy and carbon per token of one configuration, with intervals and evidence."""
+    import numpy as np
+
+    from hetinfer import runs
+    from hetinfer.footprint import summary
+
+    service = summary.Service(model, gpu, gpus, rate, region)
+    found = summary.summarise(runs.load_recorded(), service, np.random.default_rng(seed))
+    typer.echo(summary.summary_text(found, service))
+
+
 def main() -> None:
     """Run one command; a user's mistake is one line on stderr and exit code 2."""
     try:
