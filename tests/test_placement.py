@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -136,6 +137,19 @@ def test_speeds_come_from_runs_that_keep_the_target():
     speeds = placement.serving_speeds([CLEAN, DIRTY], jobs, load_recorded())
     assert speeds[0].tolist() == pytest.approx([1562, 1384], abs=1)
     assert speeds[1].tolist() == [speeds[0, 0], 0]  # the 4090's P99 TTFT is 132 ms
+
+
+def test_pools_of_offers_carry_price_power_and_region():
+    quantities = {name: np.array([1.0]) for name in carbon.QUANTITIES}
+    machine = carbon.Machine(gpu="rtx-4090", site="home", cards_per_host=None, **quantities)
+    columns = ["gpu", "gpu_count", "holding", "region", "copies"]
+    offers = pd.DataFrame([["rtx-4090", 2, "idle", "FR", 3]], columns=columns)
+    (pool,) = placement.pools_of(offers, {"rtx-4090": machine}, {"rtx-4090": 0.25}, hours=2)
+    assert (pool.name, pool.copies, pool.price_usd_per_h) == ("2x 4090, idle, FR", 3, 0.5)
+    assert (pool.power_w, pool.embodied_g_per_h) == (pytest.approx(3), 0)
+    assert pool.intensity_g_per_kwh.tolist() == [41.4, 41.4]
+    with pytest.raises(InputError, match="card without machine or price: got rtx-4090"):
+        placement.pools_of(offers, {"rtx-4090": machine}, {}, hours=2)
 
 
 def test_hour_of_work_charges_no_waiting():

@@ -6,6 +6,7 @@ deadline, and no pool gives more hours than it has copies. A pool whose latency 
 target, or that no run speaks of, never serves it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,7 +17,9 @@ from scipy.sparse import csr_array, vstack
 
 from hetinfer.errors import InputError
 from hetinfer.footprint.carbon import Holding, Machine, embodied_g_per_mtoken, kwh_per_mtoken
+from hetinfer.footprint.grid import constant_profile
 from hetinfer.footprint.inputs import Array
+from hetinfer.hardware import configuration_label
 from hetinfer.metrics import SECONDS_PER_HOUR, TOKENS_PER_MTOKEN
 from hetinfer.runs import CONFIGURATION
 
@@ -90,6 +93,39 @@ def hour_of_work(
         machine, gpu_count, one_hour, holding=holding, wear_frac=wear_frac
     )
     return float(np.median(kwh)) * 1000, float(np.median(made_g))
+
+
+def pools_of(
+    offers: pd.DataFrame,
+    machines: Mapping[str, Machine[Array]],
+    prices: Mapping[str, float],
+    hours: int,
+) -> list[Pool]:
+    """Pools from a table of offers, on each region's yearly average in every hour.
+
+    Columns of `offers`: gpu, gpu_count, holding, region, copies. `machines` and `prices` (USD per
+    GPU-hour) are by card. Raises InputError for a card that either lacks, or an unknown region.
+    """
+    pools = []
+    for offer in offers.itertuples(index=False):
+        if offer.gpu not in machines or offer.gpu not in prices:
+            raise _plan_error("card without machine or price", offer.gpu, "both", "offers")
+        power_w, embodied_g = hour_of_work(machines[offer.gpu], offer.gpu_count, offer.holding)
+        label = configuration_label(offer.gpu, offer.gpu_count)
+        pools.append(
+            Pool(
+                name=f"{label}, {offer.holding}, {offer.region}",
+                gpu=offer.gpu,
+                gpu_count=int(offer.gpu_count),
+                region=offer.region,
+                copies=float(offer.copies),
+                power_w=power_w,
+                embodied_g_per_h=embodied_g,
+                price_usd_per_h=offer.gpu_count * prices[offer.gpu],
+                intensity_g_per_kwh=constant_profile(offer.region, hours),
+            )
+        )
+    return pools
 
 
 def serving_speeds(pools: list[Pool], jobs: list[Job], runs: pd.DataFrame) -> Array:
