@@ -51,12 +51,7 @@ def pairs():
 
 @pytest.fixture(scope="module")
 def machines():
-    rng = np.random.default_rng(1)
-    utilisation = carbon.sample_utilisation(2000, rng)
-    return {
-        gpu: carbon.sample_machine(carbon.known_machine(gpu), utilisation, rng)
-        for gpu in ("rtx-4090", "h100-pcie")
-    }
+    return carbon.sample_machines(("rtx-4090", "h100-pcie"), 2000, np.random.default_rng(1))
 
 
 # ---- energy and carbon of one machine
@@ -220,11 +215,7 @@ def test_tornado_ranks_inputs_by_what_they_move(pairs):
 def test_ten_thousand_samples_of_the_whole_comparison_take_under_five_seconds(pairs, table_2):
     started = time.perf_counter()
     rng = np.random.default_rng(0)
-    utilisation = carbon.sample_utilisation(10_000, rng)
-    cards, base = (
-        carbon.sample_machine(carbon.known_machine(gpu), utilisation, rng)
-        for gpu in ("rtx-4090", "h100-pcie")
-    )
+    cards, base = carbon.sample_machines(("rtx-4090", "h100-pcie"), 10_000, rng).values()
     findings.energy_findings(table_2, pairs, n_samples=10_000, noise_frac=0.003, rng=rng)
     findings.crossing_findings(pairs, cards, base, boundary="machine", power="measured draw")
     assert time.perf_counter() - started < 5

@@ -5,6 +5,7 @@ works, u the share of its life that it works, P power, PUE the site's overhead, 
 emits, L its lifetime. Results have the configurations' shape first and the samples last.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Generic, Literal, TypeVar
 
@@ -124,6 +125,14 @@ def sample_machine(
         if name != "utilisation_frac"
     }
     return _with(known, drawn | {"utilisation_frac": utilisation_frac})
+
+
+def sample_machines(
+    gpus: Sequence[str], n_samples: int, rng: np.random.Generator
+) -> dict[str, Machine[Array]]:
+    """Samples of each card's usual machine by its measured draws, at one shared utilisation."""
+    utilisation_frac = sample_utilisation(n_samples, rng)
+    return {gpu: sample_machine(known_machine(gpu), utilisation_frac, rng) for gpu in gpus}
 
 
 def middle_machine(known: Machine[Range], **changed: float) -> Machine[Array]:

@@ -88,21 +88,24 @@ def carbon_findings(
     One row a pair, side, holding, region and quantity, with the columns `FINDING_COLUMNS`. Embodied
     carbon is the same in every region.
     """
+    regions = list(load_grid().values())
+    g_per_kwh = np.array([grid.g_co2_per_kwh for grid in regions])[:, np.newaxis, np.newaxis]
     frames = []
     for side, counted in ((machine, pairs), (against, _baselines(pairs))):
-        labels = _sides(counted, power=power, boundary=boundary)
         cards, rate = counted["gpu_count"], counted["throughput_tokens_per_s"]
-        kwh = kwh_per_mtoken(side, cards, rate)
+        run = g_per_kwh * kwh_per_mtoken(side, cards, rate)
+        here = pd.concat([_sides(counted, region=grid.region) for grid in regions])
+        here = here.assign(power=power, boundary=boundary)
         for holding in HOLDINGS:
-            made = embodied_g_per_mtoken(side, cards, rate, holding=holding)
-            for grid in load_grid().values():
-                here = labels.assign(holding=holding, region=grid.region)
-                run = grid.g_co2_per_kwh * kwh
-                frames += [
-                    _rows("S38", here, "embodied carbon", made, "g/Mtoken"),
-                    _rows("S38", here, "operational carbon", run, "g/Mtoken"),
-                    _rows("S38", here, "total carbon", made + run, "g/Mtoken"),
-                ]
+            made = embodied_g_per_mtoken(side, cards, rate, holding=holding) + 0 * run
+            for quantity, samples in (
+                ("embodied", made),
+                ("operational", run),
+                ("total", made + run),
+            ):
+                flat = samples.reshape(len(here), -1)
+                held = here.assign(holding=holding)
+                frames.append(_rows("S38", held, f"{quantity} carbon", flat, "g/Mtoken"))
     return pd.concat(frames, ignore_index=True)
 
 

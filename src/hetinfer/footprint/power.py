@@ -1,6 +1,7 @@
 """Board power: what the paper prints, what a card may draw, what it was seen to draw."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,6 +60,16 @@ def board_power(gpu: str, assumption: PowerAssumption) -> Range:
             do="name one of these",
         )
     return Range(printed[gpu], printed[gpu], printed[gpu])
+
+
+def assumption_table(gpus: Sequence[str]) -> pd.DataFrame:
+    """Each card's board power under each assumption: gpu, power, low_w, high_w, grade."""
+    rows = []
+    for gpu in gpus:
+        for assumption in POWER_ASSUMPTIONS:
+            known = board_power(gpu, assumption)
+            rows.append((gpu, assumption, known.low, known.high, power_grade(gpu, assumption)))
+    return pd.DataFrame(rows, columns=["gpu", "power", "low_w", "high_w", "grade"])
 
 
 def printed_board_power_w() -> dict[str, float]:
