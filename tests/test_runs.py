@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetinfer.errors import InputError
@@ -127,6 +127,7 @@ def test_a_frame_of_no_runs_is_an_error():
         frame([])
 
 
+@settings(max_examples=40)
 @given(st.lists(ANY_RUN, min_size=1, max_size=3))
 def test_a_saved_frame_comes_back_to_the_last_digit(tmp_path_factory, runs):
     path = tmp_path_factory.mktemp("runs") / "runs.csv"
