@@ -1,4 +1,12 @@
-"""What is found of the study's claims on energy and carbon: S08 to S11, and S38."""
+"""What is found of the study's claims on energy and carbon: S08 to S11, and S38.
+
+Every function gives the columns `FINDING_COLUMNS`, one row a number: `claim` and `quantity`; `power`
+(assumption) and `boundary` (`boards` alone, as the study counts, or the whole `machine`); `model`,
+`configuration` and its rate; `against` and its rate for ratios; `meets_target`, whether both sides
+keep the latency target (missing where only one side is spoken of, or the rates differ); `holding`
+and `region`, for carbon; `value` (median), `low` and `high` (95 % of the samples), `unit`; and
+`evidence`. A grid intensity below which cards are the cleaner may be infinite: on every grid.
+"""
 
 import numpy as np
 import pandas as pd
