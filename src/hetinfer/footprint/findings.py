@@ -1,6 +1,6 @@
 """What is found of the study's claims on energy and carbon: S08 to S11, and S38.
 
-Every function gives the columns `FINDING_COLUMNS`, one row a number: `claim` and `quantity`; `power`
+Functions give the columns `FINDING_COLUMNS`, one row a number: `claim` and `quantity`; `power`
 (assumption) and `boundary` (`boards` alone, as the study counts, or the whole `machine`); `model`,
 `configuration` and its rate; `against` and its rate for ratios; `meets_target`, whether both sides
 keep the latency target (missing where only one side is spoken of, or the rates differ); `holding`
