@@ -1,0 +1,98 @@
+"""What is known of one share or cost: what was recorded, and what each model says of it."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from hetinfer.cost import cost_cell, cost_cells, fit_drain, interpolated_cost, predict_cost
+from hetinfer.drain import interpolation_errors
+from hetinfer.intervals import (
+    CONFIDENCE,
+    band_limit,
+    replicate_freedom,
+    replicate_noise,
+    t_interval,
+)
+from hetinfer.runs import CONFIGURATION
+from hetinfer.share import (
+    band_half_width,
+    fit_fractional_logit,
+    fit_mechanistic,
+    new_model_band,
+    predict_share,
+    share_cell,
+    share_pairs,
+)
+
+# kind, estimate, low, high, confidence
+Estimate = tuple[str, float, float, float, float]
+COLUMNS = ["kind", "estimate", "low", "high", "confidence"]
+KEYS = [*CONFIGURATION, "rate_requests_per_s"]
+
+
+def share_estimates(
+    runs: pd.DataFrame, model: str, *, gpu_count: int, rate_requests_per_s: float
+) -> pd.DataFrame:
+    """A 4090 configuration's share of one H100: as recorded, then each form's mean and band.
+
+    Columns: kind, estimate, low, high, confidence, evidence. A recorded share's interval is the
+    noise of its two runs; a form's is of the mean over models; a band is for a model that has not
+    run. Both are NaN at GPU counts that a single model ran. Raises as `share.share_cell`.
+    """
+    pairs = share_pairs(runs)
+    cell = share_cell(runs, model, gpu_count=gpu_count, rate_requests_per_s=rate_requests_per_s)
+    noise_frac = np.sqrt(2) * replicate_noise(runs, "throughput_tokens_per_s")
+    recorded = pairs.merge(cell[KEYS], on=KEYS)["share"]
+    rows = [_with_noise("recorded", float(s), runs, float(noise_frac)) for s in recorded]
+    for fit in (fit_mechanistic(pairs), fit_fractional_logit(pairs)):
+        mean = predict_share(fit, cell).iloc[0]
+        band = new_model_band(pairs, fit.form)
+        half = float(band_half_width(band, np.array([rate_requests_per_s]))[0])
+        half = half if mean["freedom"] >= 1 else float("nan")
+        limit = band_limit(pairs["model"].nunique())
+        estimate = float(mean["estimate"])
+        rows += [
+            (fit.form.name, estimate, float(mean["low"]), float(mean["high"]), CONFIDENCE),
+            (f"{fit.form.name}, new model", estimate, estimate - half, estimate + half, limit),
+        ]
+    return pd.DataFrame(rows, columns=COLUMNS).assign(evidence="recorded")
+
+
+def cost_estimates(
+    runs: pd.DataFrame,
+    model: str,
+    prices: Mapping[str, float],
+    *,
+    gpu: str,
+    gpu_count: int,
+    rate_requests_per_s: float,
+) -> pd.DataFrame:
+    """USD per million tokens: recorded or interpolated from own runs, then the drain model's mean.
+
+    Columns: kind, estimate, low, high, confidence, evidence. A recorded cost's interval is the
+    noise of one run, an interpolated one's what left-out rates were missed by, the model's is of
+    the mean over models. Raises as `cost.cost_cell` and `cost.interpolated_cost`.
+    """
+    cells = cost_cells(runs)
+    cell = cost_cell(
+        cells, model, gpu=gpu, gpu_count=gpu_count, rate_requests_per_s=rate_requests_per_s
+    )
+    rows = []
+    own = interpolated_cost(cells, cell, prices)
+    if own is not None and len(cells.merge(cell[KEYS], on=KEYS)):
+        rows.append(_with_noise("recorded", own, runs, replicate_noise(runs, "duration_s")))
+    elif own is not None:
+        missed = 1 + interpolation_errors(cells)["error_frac"]
+        tail = (1 - CONFIDENCE) / 2
+        low, high = (own / float(missed.quantile(q)) for q in (1 - tail, tail))
+        rows.append(("interpolated", own, low, high, CONFIDENCE))
+    mean = predict_cost(fit_drain(cells), cell, prices).iloc[0]
+    ends = [float(mean[name]) for name in ("estimate", "low", "high")]
+    rows.append(("drain model", ends[0], ends[1], ends[2], CONFIDENCE))
+    return pd.DataFrame(rows, columns=COLUMNS).assign(evidence="recorded")
+
+
+def _with_noise(kind: str, value: float, runs: pd.DataFrame, noise_frac: float) -> Estimate:
+    low, high = t_interval(np.array(np.log(value)), np.array(noise_frac), replicate_freedom(runs))
+    return kind, value, float(np.exp(low)), float(np.exp(high)), CONFIDENCE
