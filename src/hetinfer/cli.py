@@ -1,17 +1,20 @@
 """The command line: each command is one call into the package."""
 
+import os
 import sys
+import time
+from pathlib import Path
 from typing import Annotated
 
-import pandas as pd
 import typer
+from typer.exceptions import TyperException
 
-from hetinfer.cost import price_list
+from hetinfer import paths
 from hetinfer.errors import InputError
-from hetinfer.estimates import cost_estimates, share_estimates
-from hetinfer.hardware import find_gpu, find_model
-from hetinfer.runs import load_recorded
-from hetinfer.values import estimate_text
+from hetinfer.notebooks import NotebookError
+
+USAGE_ERROR = 2
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="hetinfer",
@@ -28,51 +31,181 @@ def _root() -> None:
     """Every number carries its evidence: printed, recorded, measured, simulated or reference."""
 
 
-def main() -> None:
-    """Run one command; a user's mistake is one line on stderr and exit code 2."""
-    try:
-        app()
-    except InputError as error:
-        typer.echo(f"hetinfer: {error}", err=True)
-        sys.exit(2)
+@app.command()
+def claims(
+    id: Annotated[str, typer.Option(help="One claim, such as S06, with its cells.")] = "",
+    csv: Annotated[bool, typer.Option("--csv", help="As CSV, every column.")] = False,
+) -> None:
+    """Judge every printed claim by the data: verdict, number, condition."""
+    from hetinfer import claims as judged_claims
+
+    judged = judged_claims.judge_claims(judged_claims.load_study())
+    if id:
+        typer.echo(judged_claims.as_text(judged_claims.find_judgement(judged, id)))
+        return
+    table = judged_claims.claim_table(judged)
+    typer.echo(table.to_csv(index=False) if csv else judged_claims.table_text(table))
+
+
+@app.command(hidden=True)
+def run(
+    notebook: Path,
+    build_dir: Annotated[Path, typer.Option(help="Where its output goes.")],
+    size: Annotated[str, typer.Option(help="default, kick or full.")] = "default",
+) -> None:
+    """Run one notebook (what make calls for each chapter), and say how long it took."""
+    from hetinfer.notebooks import notebook_parameters, run_notebook
+
+    started = time.monotonic()
+    parameters = {**notebook_parameters(notebook, size), "build_dir": str(build_dir)}
+    run_notebook(notebook, build_dir / "notebooks" / notebook.name, parameters)
+    typer.echo(f"  {notebook.stem:<28}{time.monotonic() - started:5.1f} s")
+
+
+@app.command("merge-values", hidden=True)
+def merge_values(build_dir: Path) -> None:
+    """Merge the chapters' quoted numbers into values.json (what make calls)."""
+    from hetinfer import values
+
+    sources = sorted((build_dir / "results").glob("*.values.json"))
+    count = values.merge_values(sources, build_dir / "values.json")
+    typer.echo(f"  {build_dir / 'values.json'}: {count} numbers of {len(sources)} chapters")
+
+
+@app.command()
+def verify(
+    build_dir: Annotated[Path, typer.Option(help="The build to compare.")] = Path("build"),
+    write: Annotated[bool, typer.Option("--write", help="Make it the expected one.")] = False,
+) -> None:
+    """Compare a build with data/expected: exit 1 if a value, table or claim differs."""
+    from hetinfer import verification
+
+    build_dir = paths.root_dir() / build_dir
+    if write:
+        typer.echo(verification.write_expected(build_dir))
+        return
+    report = verification.verify(build_dir)
+    typer.echo(verification.report_text(report))
+    raise typer.Exit(0 if report.agrees else 1)
+
+
+@app.command(hidden=True)
+def checksums() -> None:
+    """Write data/SHA256SUMS anew (what make checksums calls)."""
+    from hetinfer import verification
+
+    typer.echo(verification.write_checksums())
+
+
+@app.command("import")
+def import_results(  # noqa: PLR0913 - one argument an option
+    files: Annotated[list[Path], typer.Argument(help="Result files of vLLM, or folders of them.")],
+    campaign: Annotated[str, typer.Option(help="Add the runs to data/measured/NAME.")] = "",
+    output: Annotated[Path | None, typer.Option(help="Write the runs to this .csv file.")] = None,
+    gpu: Annotated[str, typer.Option(help="The GPU, where the files do not name it.")] = "",
+    gpu_count: Annotated[int | None, typer.Option(min=1, help="How many served the model.")] = None,
+    dataset: Annotated[str, typer.Option(help="The data set that the prompts came from.")] = "",
+    engine_version: Annotated[str, typer.Option(help="The version of vLLM that served.")] = "",
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Pass over bad files.")] = False,
+) -> None:
+    """Read result files of vLLM, check that they agree with themselves, and add or write the runs.
+
+    With neither --campaign nor --output, the files are only checked.
+    """
+    from hetinfer import runs, vllm_results
+
+    target = runs.target_path(campaign, output)
+    stated = vllm_results.Stated(gpu, gpu_count, dataset, engine_version)
+    result = vllm_results.load_results(files, stated, skip_bad=skip_bad)
+    for error in result.skipped:
+        typer.echo(f"skipped: {error}", err=True)
+    typer.echo(vllm_results.describe(result))
+    if target is None:
+        typer.echo("checked only: nothing is written without --campaign or --output")
+        return
+    if campaign:
+        runs.add_measured(result.runs, campaign)
+    else:
+        runs.save_runs(runs.frame(result.runs), target)
+    typer.echo(f"written: {target}")
+
+
+@app.command("verify-sources")
+def verify_sources(
+    folder: Annotated[Path, typer.Argument(help="A download of the study's result files.")],
+) -> None:
+    """Compare the study's files with the recorded hashes and runs; exit 1 if any differs."""
+    from hetinfer import sources
+
+    check = sources.check_sources(folder)
+    typer.echo(sources.report_text(check))
+    raise typer.Exit(0 if check.agrees else 1)
 
 
 Model = Annotated[str, typer.Option("--model", help="A model with recorded runs.")]
 Rate = Annotated[float, typer.Option("--rate", help="Offered rate in requests per second.")]
-Gpus = Annotated[int, typer.Option("--gpus", help="Number of cards.")]
+Cards = Annotated[int, typer.Option("--gpus", help="Number of cards.")]
 
 
 @app.command()
-def share(model: Model, rate: Rate, gpus: Gpus) -> None:
-    """Throughput of 4090s as a fraction of one H100's, each estimate with its interval."""
-    full = find_model(model).model
-    table = share_estimates(load_recorded(), full, gpu_count=gpus, rate_requests_per_s=rate)
-    _show_estimates(table, decimals=3, unit="of one H100")
+def share(model: Model, rate: Rate, gpus: Cards) -> None:
+    """Throughput of 4090s as a fraction of one H100's: estimates, intervals, evidence."""
+    from hetinfer import estimates, hardware, runs
+
+    full = hardware.find_model(model).model
+    table = estimates.share_estimates(
+        runs.load_recorded(), full, gpu_count=gpus, rate_requests_per_s=rate
+    )
+    typer.echo(estimates.estimates_text(table, decimals=3, unit="of one H100"))
 
 
 @app.command()
 def cost(
     model: Model,
     rate: Rate,
-    gpus: Gpus,
+    gpus: Cards,
     gpu: Annotated[str, typer.Option("--gpu", help="The card: rtx-4090 or h100-pcie.")],
     scenario: Annotated[str, typer.Option(help="A price list of prices.csv.")] = "study-2025",
     price: Annotated[list[str] | None, typer.Option(help="gpu=USD per hour, repeatable.")] = None,
 ) -> None:
-    """Cost per million tokens of a configuration, each estimate with its interval."""
-    table = cost_estimates(
-        load_recorded(),
-        find_model(model).model,
-        price_list(scenario, price or []),
-        gpu=find_gpu(gpu).gpu,
+    """Cost per million tokens of a configuration: estimates, intervals, evidence."""
+    from hetinfer import cost as costs
+    from hetinfer import estimates, hardware, runs
+
+    table = estimates.cost_estimates(
+        runs.load_recorded(),
+        hardware.find_model(model).model,
+        costs.price_list(scenario, price or []),
+        gpu=hardware.find_gpu(gpu).gpu,
         gpu_count=gpus,
         rate_requests_per_s=rate,
     )
-    _show_estimates(table, decimals=4, unit="USD per million tokens")
+    typer.echo(estimates.estimates_text(table, decimals=4, unit="USD per million tokens"))
 
 
-def _show_estimates(table: pd.DataFrame, *, decimals: int, unit: str) -> None:
-    for row in table.to_dict("records"):
-        numbers = [row[name] for name in ("estimate", "low", "high", "confidence")]
-        text = estimate_text(*numbers, decimals=decimals)
-        typer.echo(f"{row['kind']:30s} {text} {unit}; evidence: {row['evidence']}")
+def main() -> None:
+    """Run one command; a user's mistake is one line on stderr and exit code 2."""
+    try:
+        code = app(sys.argv[1:] or ["--help"], prog_name="hetinfer", standalone_mode=False)
+        sys.stdout.flush()
+    except InputError as error:
+        _end(f"hetinfer: {error}", USAGE_ERROR)
+    except TyperException as error:
+        message = " ".join(error.format_message().split())
+        _end(f"hetinfer: {message} (see hetinfer --help)", USAGE_ERROR)
+    except NotebookError as error:
+        _end(str(error), 1)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on
+        sys.exit(1)
+    except OSError as error:
+        where = error.filename or "standard output"
+        _end(f"hetinfer: {error.strerror or error}: {where}", USAGE_ERROR)
+    except KeyboardInterrupt:
+        _end("hetinfer: interrupted", INTERRUPTED)
+    sys.exit(code)
+
+
+def _end(message: str, code: int) -> None:
+    typer.echo(message, err=True)
+    sys.exit(code)

@@ -24,6 +24,7 @@ from hetinfer.share import (
     share_cell,
     share_pairs,
 )
+from hetinfer.values import estimate_text
 
 # kind, estimate, low, high, confidence
 Estimate = tuple[str, float, float, float, float]
@@ -91,6 +92,16 @@ def cost_estimates(
     ends = [float(mean[name]) for name in ("estimate", "low", "high")]
     rows.append(("drain model", ends[0], ends[1], ends[2], CONFIDENCE))
     return pd.DataFrame(rows, columns=COLUMNS).assign(evidence="recorded")
+
+
+def estimates_text(table: pd.DataFrame, *, decimals: int, unit: str) -> str:
+    """Estimates as lines of text: kind, number with interval and confidence, unit, evidence."""
+    lines = []
+    for row in table.to_dict("records"):
+        numbers = [row[name] for name in ("estimate", "low", "high", "confidence")]
+        text = estimate_text(*numbers, decimals=decimals)
+        lines.append(f"{row['kind']:<28} {text} {unit}; evidence: {row['evidence']}")
+    return "\n".join(lines)
 
 
 def _with_noise(kind: str, value: float, runs: pd.DataFrame, noise_frac: float) -> Estimate:

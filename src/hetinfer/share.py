@@ -184,7 +184,7 @@ def share_predictor(form: Form) -> Predictor:
     """The form as a function (runs to fit, runs to predict) -> shares, for validation."""
 
     def predictor(fitted: pd.DataFrame, cells: pd.DataFrame) -> Array:
-        return predict_share(fit_regression(form, fitted), cells)["estimate"].to_numpy()
+        return np.asarray(predict_share(fit_regression(form, fitted), cells)["estimate"])
 
     return predictor
 

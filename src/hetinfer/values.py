@@ -15,11 +15,12 @@ Evidence = Literal["printed", "recorded", "measured", "simulated", "reference"]
 EVIDENCE: tuple[Evidence, ...] = ("printed", "recorded", "measured", "simulated", "reference")
 UNCERTAINTY_DIGITS = 2  # significant digits of an interval's half width, as metrology advises
 HALF_UNIT_SLACK = 1e-9  # a value exactly between two printed ones agrees with both
+FLOAT_SLACK = 1e-12  # and binary fractions are not decimal ones
 
 
 @dataclass(frozen=True)
 class Value:
-    """One number that some text quotes; `text` is how. `low` and `high` are None without interval."""
+    """One number that some text quotes, and how (`text`); no interval, no `low` and `high`."""
 
     name: str
     value: float
@@ -31,7 +32,7 @@ class Value:
     text: str
 
 
-def quote(
+def quote(  # noqa: PLR0913 - a number has this many facets, each named
     name: str,
     value: float,
     *,
@@ -114,25 +115,37 @@ def rounded(value: float, decimals: int) -> str:
 
 
 def decimals_for(half_width: float) -> int:
-    """Decimals at which an uncertainty keeps two significant digits; 0 for wide or no uncertainty."""
+    """Decimals at which an uncertainty keeps two significant digits, 0 at least."""
     if half_width <= 0:
         return 0
     exponent = math.floor(math.log10(half_width))
     return max(0, UNCERTAINTY_DIGITS - 1 - exponent)
 
 
-def printed_half_unit(printed: str) -> float:
-    """Half a unit in the last printed place: 0.0005 for `0.111`, 0.5 for `62`."""
+def printed_decimals(printed: str) -> int:
+    """Decimals of a printed number: 3 for `0.111`, 0 for `62`."""
     exponent = Decimal(printed).as_tuple().exponent
     if not isinstance(exponent, int):
         raise _value_error("printed number", printed, "a decimal number")
-    return float(Decimal(5).scaleb(exponent - 1))
+    return -exponent
+
+
+def printed_half_unit(printed: str) -> float:
+    """Half a unit in the last printed place: 0.0005 for `0.111`, 0.5 for `62`."""
+    return float(Decimal(5).scaleb(-printed_decimals(printed) - 1))
+
+
+def printed_range(printed: str) -> tuple[float, float]:
+    """The lowest and highest number that rounds to the printed text, a tie either way."""
+    half = printed_half_unit(printed) * (1 + HALF_UNIT_SLACK)
+    slack = abs(float(printed)) * FLOAT_SLACK
+    return float(printed) - half - slack, float(printed) + half + slack
 
 
 def agrees_as_printed(value: float, printed: str) -> bool:
     """Whether a recomputed value rounds to the printed text, a tie either way."""
-    half = printed_half_unit(printed)
-    return abs(value - float(printed)) <= half * (1 + HALF_UNIT_SLACK) + abs(value) * 1e-12
+    low, high = printed_range(printed)
+    return low <= value <= high
 
 
 def save_values(values: Iterable[Value], path: Path) -> None:
@@ -161,7 +174,7 @@ def load_values(path: Path) -> dict[str, Value]:
 
 
 def merge_values(paths: Iterable[Path], target: Path) -> int:
-    """Merge chapters' value files into one; a name in two chapters is an error. Returns the count."""
+    """Merge chapters' value files into one, a name in two being an error; returns the count."""
     values = [value for path in paths for value in load_values(path).values()]
     save_values(values, target)
     return len(values)
