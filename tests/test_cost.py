@@ -49,8 +49,8 @@ def test_cost_of_the_measured_drain_is_the_measured_cost(cells):
 
 
 def test_cost_by_hand(cells):
-    cell = cells.head(1).assign(window_s=90.0, tokens=50_000.0, gpu="h100-pcie", gpu_count=2)
-    cost = cost_of_drain(cell, cell["window_s"] * 0 + 10.0, PRICES).iloc[0]
+    cell = cells.head(1).assign(last_arrival_s=90.0, tokens=50_000.0, gpu="h100-pcie", gpu_count=2)
+    cost = cost_of_drain(cell, cell["last_arrival_s"] * 0 + 10.0, PRICES).iloc[0]
     assert math.isclose(2.0 * 2 * 100 / 3600 / 50_000 * 1e6, cost)
 
 

@@ -13,12 +13,12 @@ QWEN_14B = CELLS.query("model.str.endswith('Qwen-14B') and gpu == 'h100-pcie'")
 
 
 def test_window_and_drain_make_up_the_duration():
-    assert ((CELLS["window_s"] + CELLS["drain_s"]) - CELLS["duration_s"]).abs().max() < 1e-9
+    assert ((CELLS["last_arrival_s"] + CELLS["drain_s"]) - CELLS["duration_s"]).abs().max() < 1e-9
 
 
 def test_window_at_one_request_per_second_is_the_last_arrival():
     assert math.isclose(
-        187.583733264819, QWEN_14B.query("rate_requests_per_s == 1")["window_s"].iloc[0]
+        187.583733264819, QWEN_14B.query("rate_requests_per_s == 1")["last_arrival_s"].iloc[0]
     )
 
 

@@ -55,8 +55,8 @@ def test_share_of_four_4090s_at_sixteen_per_second_is_their_throughput_ratio(run
 
 
 def test_inverse_duration_ratio_is_the_share_but_for_tokens(pairs):
-    from_drains = (pairs["window_s"] + pairs["baseline_drain_s"]) / (
-        pairs["window_s"] + pairs["drain_s"]
+    from_drains = (pairs["last_arrival_s"] + pairs["baseline_drain_s"]) / (
+        pairs["last_arrival_s"] + pairs["drain_s"]
     )
     assert (from_drains - pairs["share"]).abs().max() < 0.01
 
@@ -119,16 +119,16 @@ def test_mechanistic_share_of_an_equal_drain_is_one(runs, pairs):
     fit = fit_mechanistic(pairs)
     cell = share_cell(runs, QWEN_14B, gpu_count=4, rate_requests_per_s=16.0)
     share = predict_share(fit, cell)["estimate"].iloc[0]
-    window_s, base_s = cell["window_s"].iloc[0], cell["baseline_drain_s"].iloc[0]
+    last_arrival_s, base_s = cell["last_arrival_s"].iloc[0], cell["baseline_drain_s"].iloc[0]
     drain_s = base_s * np.exp(np.array([1.0, 4.0, 2.0, 8.0]) @ fit.coefficients)
-    assert np.isclose((window_s + base_s) / (window_s + drain_s), share)
+    assert np.isclose((last_arrival_s + base_s) / (last_arrival_s + drain_s), share)
 
 
 def test_cell_at_a_measured_rate_has_the_measured_drain(runs, pairs):
     cell = share_cell(runs, QWEN_14B, gpu_count=2, rate_requests_per_s=8.0)
     row = pairs.query("model == @QWEN_14B and gpu_count == 2 and rate_requests_per_s == 8")
     assert np.isclose(row["baseline_drain_s"].iloc[0], cell["baseline_drain_s"].iloc[0])
-    assert np.isclose(row["window_s"].iloc[0], cell["window_s"].iloc[0])
+    assert np.isclose(row["last_arrival_s"].iloc[0], cell["last_arrival_s"].iloc[0])
 
 
 def test_cell_of_a_model_without_an_h100_run_is_an_error(runs):

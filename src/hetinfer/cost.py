@@ -28,7 +28,7 @@ DRAIN = Form("drain", "drain_s", "log", ("log2_rate", "log2_weights", "on_4090")
 
 
 def cost_cells(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row a cell with window_s, drain_s, tokens and the covariates of `with_drain_covariates`.
+    """One row a cell with last_arrival_s, drain_s, tokens and the covariates of `with_drain_covariates`.
 
     Replicates are averaged; `tokens` counts input and output.
     """
@@ -83,7 +83,7 @@ def cost_of_drain(
     cells: pd.DataFrame, drain_s: pd.Series, prices: Mapping[str, float]
 ) -> pd.Series:
     """USD per million tokens of cells whose requests drain in `drain_s` seconds."""
-    speed = cells["tokens"] / (cells["window_s"] + drain_s)
+    speed = cells["tokens"] / (cells["last_arrival_s"] + drain_s)
     return pd.Series(
         cost_usd_per_mtoken(speed, cells["gpu_count"], price_of(cells, dict(prices))),
         index=cells.index,
@@ -98,7 +98,7 @@ def duration_predictor(form: Form) -> Predictor:
 
     def predictor(fitted: pd.DataFrame, cells: pd.DataFrame) -> Array:
         drain = predict_mean(fit_regression(form, fitted), cells)["estimate"]
-        return np.asarray(cells["window_s"] + drain)
+        return np.asarray(cells["last_arrival_s"] + drain)
 
     return predictor
 
@@ -129,7 +129,9 @@ def cost_cell(
             "gpu": [gpu],
             "gpu_count": [gpu_count],
             "rate_requests_per_s": [rate_requests_per_s],
-            "window_s": [study_arrivals_s(int(own["prompts"].iloc[0]), rate_requests_per_s)[-1]],
+            "last_arrival_s": [
+                study_arrivals_s(int(own["prompts"].iloc[0]), rate_requests_per_s)[-1]
+            ],
             "tokens": [own["tokens"].mean()],
         }
     )

@@ -2,7 +2,9 @@
 
 A run of N requests at offered rate q lasts T = W + D: the window W = t_N in which the requests
 arrive, the same for every configuration, and the drain D, in which the server finishes. W is known
-before the run, so that only D needs a model.
+before the run, so that only D needs a model. (The study's client sleeps one gap more after its last
+request, 1.5/q s, so that no run ends before `workload.arrival_window_s`; D counts from the arrival,
+which is what the server sees, and is interpolated and predicted better so.)
 """
 
 import numpy as np
@@ -14,24 +16,24 @@ from hetinfer.workload import study_arrivals_s
 
 
 def with_drains(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs with `window_s`, the last arrival, and `drain_s`, the duration after it.
+    """The runs with `last_arrival_s`, when the last request arrived, and `drain_s`, the rest.
 
     Arrivals are the study's (`workload.study_arrivals_s`). InputError for a run that ends before
     its last arrival: it had other arrivals.
     """
     pairs = zip(runs["prompts"], runs["rate_requests_per_s"], strict=True)
-    window_s = np.array([study_arrivals_s(int(n), float(q))[-1] for n, q in pairs])
-    drain_s = runs["duration_s"].to_numpy() - window_s
+    last_arrival_s = np.array([study_arrivals_s(int(n), float(q))[-1] for n, q in pairs])
+    drain_s = runs["duration_s"].to_numpy() - last_arrival_s
     if (drain_s <= 0).any():
         row = runs.iloc[int(np.argmin(drain_s))]
         raise InputError(
             "no drain",
             got=f"{row['duration_s']:g} s",
-            expected=f"more than the {window_s[int(np.argmin(drain_s))]:g} s of arrivals",
+            expected=f"more than the {last_arrival_s[int(np.argmin(drain_s))]:g} s of arrivals",
             where=f"{row['model']} at {row['rate_requests_per_s']:g}/s",
             do="leave out runs whose requests did not arrive as the study's",
         )
-    return runs.assign(window_s=window_s, drain_s=drain_s)
+    return runs.assign(last_arrival_s=last_arrival_s, drain_s=drain_s)
 
 
 def interpolate_drain_s(cells: pd.DataFrame, rate_requests_per_s: float) -> float:
@@ -60,12 +62,18 @@ def interpolation_errors(cells: pd.DataFrame) -> pd.DataFrame:
         for index, cell in inner.iterrows():
             rate = float(cell["rate_requests_per_s"])
             drain_s = interpolate_drain_s(group.drop(index=index), rate)
-            rows.append((*key, rate, cell["window_s"], cell["drain_s"], drain_s))
-    names = [*CONFIGURATION, "rate_requests_per_s", "window_s", "drain_s", "predicted_drain_s"]
+            rows.append((*key, rate, cell["last_arrival_s"], cell["drain_s"], drain_s))
+    names = [
+        *CONFIGURATION,
+        "rate_requests_per_s",
+        "last_arrival_s",
+        "drain_s",
+        "predicted_drain_s",
+    ]
     table = pd.DataFrame(rows, columns=names)
     missed_s = table["predicted_drain_s"] - table["drain_s"]
     return table.assign(
-        error_frac=missed_s / (table["window_s"] + table["drain_s"]),
+        error_frac=missed_s / (table["last_arrival_s"] + table["drain_s"]),
         drain_error_frac=missed_s / table["drain_s"],
     )
 

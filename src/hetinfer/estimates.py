@@ -39,7 +39,7 @@ def share_estimates(
 
     Columns: kind, estimate, low, high, confidence, evidence. A recorded share's interval is the
     noise of its two runs; a form's is of the mean over models; a band is for a model that has not
-    run. Both are NaN at GPU counts that a single model ran. Raises as `share.share_cell`.
+    run. GPU counts that a single model ran have no interval (NaN) and no band. Raises as `share.share_cell`.
     """
     pairs = share_pairs(runs)
     cell = share_cell(runs, model, gpu_count=gpu_count, rate_requests_per_s=rate_requests_per_s)
@@ -48,15 +48,15 @@ def share_estimates(
     rows = [_with_noise("recorded", float(s), runs, float(noise_frac)) for s in recorded]
     for fit in (fit_mechanistic(pairs), fit_fractional_logit(pairs)):
         mean = predict_share(fit, cell).iloc[0]
+        estimate = float(mean["estimate"])
+        rows.append((fit.form.name, estimate, float(mean["low"]), float(mean["high"]), CONFIDENCE))
+        if mean["freedom"] < 1:
+            continue
         band = new_model_band(pairs, fit.form)
         half = float(band_half_width(band, np.array([rate_requests_per_s]))[0])
-        half = half if mean["freedom"] >= 1 else float("nan")
         limit = band_limit(pairs["model"].nunique())
-        estimate = float(mean["estimate"])
-        rows += [
-            (fit.form.name, estimate, float(mean["low"]), float(mean["high"]), CONFIDENCE),
-            (f"{fit.form.name}, new model", estimate, estimate - half, estimate + half, limit),
-        ]
+        name = f"{fit.form.name}, new model"
+        rows.append((name, estimate, estimate - half, estimate + half, limit))
     return pd.DataFrame(rows, columns=COLUMNS).assign(evidence="recorded")
 
 

@@ -59,7 +59,7 @@ def share_pairs(runs: pd.DataFrame) -> pd.DataFrame:
     """Every run of another GPU beside one H100's of the same model and rate, replicates averaged.
 
     Adds to `metrics.share_table`: capped_share (at most 1, which is as far as a logit reaches: an
-    excess up to `SHARE_EXCESS_FRAC` is noise), window_s, drain_s, baseline_drain_s, and the
+    excess up to `SHARE_EXCESS_FRAC` is noise), last_arrival_s, drain_s, baseline_drain_s, and the
     covariates of `with_covariates`. Raises InputError for a run without partner, and for a share
     that is not above 0 or lies further above 1.
     """
@@ -69,7 +69,7 @@ def share_pairs(runs: pd.DataFrame) -> pd.DataFrame:
     keys = ["model", "rate_requests_per_s"]
     is_baseline = (cells["gpu"] == BASELINE[0]) & (cells["gpu_count"] == BASELINE[1])
     base = cells.loc[is_baseline, [*keys, "drain_s"]]
-    own = cells[[*CONFIGURATION, "rate_requests_per_s", "window_s", "drain_s"]]
+    own = cells[[*CONFIGURATION, "rate_requests_per_s", "last_arrival_s", "drain_s"]]
     pairs = pairs.merge(own, on=[*CONFIGURATION, "rate_requests_per_s"], validate="one_to_one")
     pairs = pairs.merge(base.rename(columns={"drain_s": "baseline_drain_s"}), on=keys)
     _check_shares(pairs)
@@ -122,7 +122,9 @@ def share_cell(
             "gpu": ["rtx-4090"],
             "gpu_count": [gpu_count],
             "rate_requests_per_s": [rate_requests_per_s],
-            "window_s": [study_arrivals_s(int(base["prompts"].iloc[0]), rate_requests_per_s)[-1]],
+            "last_arrival_s": [
+                study_arrivals_s(int(base["prompts"].iloc[0]), rate_requests_per_s)[-1]
+            ],
             "baseline_drain_s": [drain_s],
         }
     )
@@ -174,9 +176,11 @@ def predict_share(
     mean = predict_mean(fit, cells, confidence)
     if fit.form.response != "drain_s":
         return mean
-    window_s, base_s = cells["window_s"], cells["baseline_drain_s"]
+    last_arrival_s, base_s = cells["last_arrival_s"], cells["baseline_drain_s"]
     ends = {"estimate": "estimate", "low": "high", "high": "low"}
-    shares = {name: (window_s + base_s) / (window_s + mean[end]) for name, end in ends.items()}
+    shares = {
+        name: (last_arrival_s + base_s) / (last_arrival_s + mean[end]) for name, end in ends.items()
+    }
     return pd.DataFrame(shares).assign(freedom=mean["freedom"])
 
 
