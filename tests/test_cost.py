@@ -10,12 +10,15 @@ from hetinfer.cost import (
     cost_cells,
     cost_of_drain,
     describe_cost_ratios,
+    drain_steps,
     duration_predictor,
     fit_drain,
+    frontier_costs,
     interpolated_cost,
     is_on_frontier,
     predict_cost,
     price_list,
+    rank_by_scenario,
     with_cost_ratio,
     with_drain_covariates,
 )
@@ -158,3 +161,23 @@ def test_price_on_the_command_line_replaces_the_scenarios():
 def test_price_that_cannot_be_used_is_an_error(word, what):
     with pytest.raises(InputError, match=what):
         price_list("study-2025", [word])
+
+
+def test_ranking_counts_pairs_that_are_cheaper_and_in_time(cells, pairs):
+    flips = break_even_prices(pairs, cells, [math.inf, 0.0])
+    ranked = rank_by_scenario(flips, {"free": 0.0, "dear": 10.0})
+    total = ranked.groupby(["scenario", "ttft_target_s"])[["cheaper", "chosen", "n_pairs"]].sum()
+    assert total.loc[("free", math.inf)].tolist() == [55, 55, 55]
+    assert total.loc[("free", 0.0)].tolist() == [55, 0, 55]
+    assert total.loc[("dear", math.inf)].tolist() == [0, 0, 55]
+
+
+def test_drain_steps_of_a_known_drain(cells):
+    known = cells.assign(drain_s=300 * cells["tpot_mean_s"])
+    assert math.isclose(300, drain_steps(known))
+
+
+def test_cheapest_configuration_is_always_on_the_frontier(cells):
+    costs = frontier_costs(cells, PRICES)
+    cheapest = costs.groupby(["model", "rate_requests_per_s"])["cost_usd_per_mtoken"].idxmin()
+    assert costs.loc[cheapest, "on_frontier"].all()

@@ -7,6 +7,7 @@ from hetinfer.coverage import (
     RESAMPLED,
     coverage_table,
     draw_responses,
+    interval_table,
     known_truth,
 )
 from hetinfer.runs import load_recorded
@@ -43,3 +44,13 @@ def test_recommended_interval_keeps_faith_and_the_robust_normal_one_does_not(tru
     mean = table.groupby("method")["coverage"].mean()
     assert mean[RECOMMENDED] > 0.92
     assert mean["robust, normal"] < 0.87
+
+
+def test_every_method_brackets_each_coefficient():
+    pairs = share_pairs(load_recorded())
+    fit = fit_mechanistic(pairs)
+    table = interval_table(fit, pairs, np.random.default_rng(1))
+    for method in ("bias_reduced", "jackknife", "pairs"):
+        assert (table[f"{method}_low"] < table["estimate"]).all()
+        assert (table["estimate"] < table[f"{method}_high"]).all()
+    assert ((table["wild_p"] > 0) & (table["wild_p"] <= 1)).all()

@@ -1,8 +1,9 @@
 import numpy as np
+import pandas as pd
 import pytest
 
 from hetinfer.errors import InputError
-from hetinfer.estimates import cost_estimates, share_estimates
+from hetinfer.estimates import cost_estimates, estimates_text, quote_rows, share_estimates
 from hetinfer.hardware import load_prices
 from hetinfer.runs import load_recorded
 
@@ -78,3 +79,31 @@ def test_cost_of_what_was_never_near_a_run_is_an_error(runs, changed, what):
 def test_share_outside_the_runs_is_an_error(runs, count, rate, what):
     with pytest.raises(InputError, match=what):
         share_estimates(runs, QWEN_14B, gpu_count=count, rate_requests_per_s=rate)
+
+
+def test_quoted_rows_are_named_from_the_row_and_keep_their_interval():
+    table = pd.DataFrame(
+        {
+            "gpu_count": [4, 8],
+            "share": [0.717, 0.676],
+            "low": [0.592, np.nan],
+            "high": [0.842, np.nan],
+        }
+    )
+    three, one = quote_rows(
+        table, "share", name="share_{gpu_count}x4090", unit="%", scale=100, chapter="02"
+    )
+    assert (three.name, three.text, one.name, one.text) == (
+        "share_4x4090",
+        "72",
+        "share_8x4090",
+        "68",
+    )
+    assert np.isclose(59.2, three.low)
+    assert one.low is None
+
+
+def test_estimates_as_text_have_a_line_each(runs):
+    text = estimates_text(costs(runs), decimals=3, unit="USD")
+    assert text.splitlines()[0].startswith("recorded")
+    assert "0.139 (95 %: 0.138 to 0.140) USD; evidence: recorded" in text

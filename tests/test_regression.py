@@ -78,12 +78,14 @@ def test_influence_leaves_each_model_out_once(pairs):
     assert np.allclose(refitted, left.iloc[0, 1:].to_numpy(dtype=float))
 
 
-def test_lack_of_fit_is_one_when_noise_is_the_residual(pairs):
-    fit = fit_regression(FRACTIONAL_LOGIT, pairs)
-    residual, _, _ = lack_of_fit(fit, noise_frac=0.01, noise_freedom=10)
-    _, ratio, p_value = lack_of_fit(fit, noise_frac=residual, noise_freedom=10)
-    assert np.isclose(1, ratio)
-    assert 0.3 < p_value < 0.7
+def test_lack_of_fit_by_hand():
+    measured, predicted = np.array([1.0, 2.0, 4.0]), np.array([1.1, 2.0, 4.0])
+    residual, ratio, p_value = lack_of_fit(
+        measured, predicted, n_parameters=2, noise_frac=0.05, noise_freedom=10
+    )
+    assert np.isclose(0.1, residual)
+    assert np.isclose(4, ratio)
+    assert np.isclose(0.0734, p_value, atol=5e-5)
 
 
 def test_two_models_are_too_few(pairs):

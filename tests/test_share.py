@@ -7,6 +7,7 @@ from hetinfer.share import (
     FRACTIONAL_LOGIT,
     MECHANISTIC,
     band_half_width,
+    count_effect,
     describe_shares,
     descriptive_predictor,
     fit_fractional_logit,
@@ -15,6 +16,7 @@ from hetinfer.share import (
     new_model_band,
     predict_share,
     share_cell,
+    share_curves,
     share_pairs,
     share_predictor,
 )
@@ -162,3 +164,16 @@ def test_left_out_errors_are_within_what_the_forms_promise(pairs):
     assert errors.loc["fractional logit", "model_error"] <= 0.039
     assert errors.loc["mechanistic", "model_error"] <= 0.032
     assert (errors["rate_error"] <= 0.032).all()
+
+
+def test_twice_the_cards_change_the_odds_by_the_sum_of_two_coefficients(pairs):
+    fit = fit_fractional_logit(pairs)
+    row = count_effect(fit, [8.0]).iloc[0]
+    assert np.isclose(np.exp(fit.coefficients[2] + 3 * fit.coefficients[3]), row["factor"])
+    assert row["n_models"] == 3
+    assert row["low"] < row["factor"] < row["high"]
+
+
+def test_curves_have_no_band_where_one_model_ran(pairs):
+    curves = share_curves(pairs, fit_fractional_logit(pairs), [2, 8], [4.0, 11.0])
+    assert curves.set_index("gpu_count")["band_low"].isna().to_dict() == {2: False, 8: True}

@@ -28,7 +28,7 @@ DRAIN = Form("drain", "drain_s", "log", ("log2_rate", "log2_weights", "on_4090")
 
 
 def cost_cells(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row a cell with last_arrival_s, drain_s, tokens and the covariates of `with_drain_covariates`.
+    """One row a cell with last_arrival_s, drain_s, tokens and `with_drain_covariates`.
 
     Replicates are averaged; `tokens` counts input and output.
     """
@@ -174,6 +174,27 @@ def describe_cost_ratios(pairs: pd.DataFrame, prices: Mapping[str, float]) -> pd
     return table.assign(price_ratio=prices["rtx-4090"] / prices["h100-pcie"])
 
 
+def drain_steps(cells: pd.DataFrame) -> float:
+    """How many decoding steps a drain lasts: the median over cells of drain over mean TPOT."""
+    return float((cells["drain_s"] / cells["tpot_mean_s"]).median())
+
+
+def frontier_costs(cells: pd.DataFrame, prices: Mapping[str, float]) -> pd.DataFrame:
+    """Cells with their cost, and whether any other of the model at that rate beats them.
+
+    Adds cost_usd_per_mtoken and on_frontier, by cost, P99 TTFT and throughput.
+    """
+    costs = cells.assign(cost_usd_per_mtoken=cost_of_drain(cells, cells["drain_s"], prices))
+    best = pd.Series(False, index=costs.index)
+    for _, group in costs.groupby(["model", "rate_requests_per_s"]):
+        best[group.index] = is_on_frontier(
+            group,
+            lower=["cost_usd_per_mtoken", "ttft_p99_s"],
+            higher=["throughput_tokens_per_s"],
+        )
+    return costs.assign(on_frontier=best)
+
+
 def is_on_frontier(costs: pd.DataFrame, *, lower: list[str], higher: list[str]) -> pd.Series:
     """Whether no other row is at least as good in every column and better in one."""
     values = np.column_stack([*(costs[c] for c in lower), *(-costs[c] for c in higher)])
@@ -214,6 +235,27 @@ def break_even_prices(
     ]
     flips = pd.concat(pieces, ignore_index=True)
     return flips.assign(break_even=flips["share"] / flips["gpu_count"]).drop(columns=["gpu"])
+
+
+def rank_by_scenario(flips: pd.DataFrame, price_ratios: Mapping[str, float]) -> pd.DataFrame:
+    """In how many pairs the 4090s are the cheaper choice, by price list, target, count and rate.
+
+    `flips` is `break_even_prices`, `price_ratios` a 4090's price over an H100's. Columns: scenario,
+    price_ratio, ttft_target_s, gpu_count, rate_requests_per_s, cheaper (at the price), chosen
+    (cheaper and within the target, or alone within it), n_pairs.
+    """
+    pieces = []
+    for name, ratio in price_ratios.items():
+        cheaper = ratio < flips["break_even"]
+        chosen = flips["meets_4090"] & (cheaper | ~flips["meets_h100"])
+        pieces.append(
+            flips.assign(scenario=name, price_ratio=ratio, cheaper=cheaper, chosen=chosen)
+        )
+    keys = ["scenario", "price_ratio", "ttft_target_s", "gpu_count", "rate_requests_per_s"]
+    groups = pd.concat(pieces).groupby(keys, sort=False)
+    return groups.agg(
+        cheaper=("cheaper", "sum"), chosen=("chosen", "sum"), n_pairs=("model", "size")
+    ).reset_index()
 
 
 def price_list(scenario: str, overrides: Iterable[str]) -> dict[str, float]:

@@ -38,6 +38,7 @@ NORMAL_FREEDOM = 1e9  # t with this many degrees of freedom is the normal distri
 CLOSED = ("naive, normal", "robust, normal", "robust, t", "jackknife, t", "bias-reduced, t")
 RECOMMENDED = "bias-reduced, t of informed models"
 RESAMPLED = ("pairs bootstrap", "score wild bootstrap")
+ENDS = ((0, "low"), (1, "high"))
 SMALLEST_SLOPE = 0.02  # of the mean: below it the logit is too flat for a residual to say anything
 SMALLEST_SHARE = 1e-3  # a drawn share below it is set to it: the logit ends at 0
 
@@ -199,6 +200,35 @@ def coverage_table(
         by_group = pd.Series(row).groupby(pd.Series(groups), sort=False)
         rows += [(method, name, v.mean(), v.min(), size) for name, v in by_group]
     return pd.DataFrame(rows, columns=["method", "group", "coverage", "lowest", "n_datasets"])
+
+
+def interval_table(fit: Regression, table: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """Each coefficient's 95 % interval by every method, and the wild bootstrap's p against zero.
+
+    `table` is what the fit was made from. Columns: form, term, estimate, then low and high by
+    bias-reduced t, jackknife t and pairs bootstrap, and wild_p.
+    """
+    problem, terms = pose(fit.form, table), ["intercept", *fit.form.terms]
+    response = table[fit.form.response].to_numpy(dtype=float)
+    estimator = partial(cluster_estimates, problem, response)
+    jackknife = cluster_jackknife(estimator, fit.freedom + 1)
+    weights = webb_weights(fit.freedom + 1, rng)
+    contributions = [
+        null_contributions(problem, response, term=term, value=0.0) for term in range(len(terms))
+    ]
+    ends = {
+        "bias_reduced": _t_ends(fit.coefficients, fit.covariance, fit.freedom),
+        "jackknife": _t_ends(fit.coefficients, jackknife.covariance, fit.freedom),
+        "pairs": percentile_interval(pairs_bootstrap(estimator, fit.freedom + 1, rng=rng)),
+    }
+    columns = {f"{name}_{end}": pair[i] for name, pair in ends.items() for i, end in ENDS}
+    wild = [float(score_wild_p_value(z, weights)) for z in contributions]
+    numbers = {"form": fit.form.name, "term": terms, "estimate": fit.coefficients}
+    return pd.DataFrame({**numbers, **columns, "wild_p": wild})
+
+
+def _t_ends(coefficients: Array, covariance: Array, freedom: int) -> tuple[Array, Array]:
+    return t_interval(coefficients, np.sqrt(np.diag(covariance)), freedom)
 
 
 def _jackknife_covariance(problem: Problem, response: Array) -> Array:

@@ -1,5 +1,6 @@
 """What is known of one share or cost: what was recorded, and what each model says of it."""
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -24,7 +25,7 @@ from hetinfer.share import (
     share_cell,
     share_pairs,
 )
-from hetinfer.values import estimate_text
+from hetinfer.values import Value, decimals_for, estimate_text, quote
 
 # kind, estimate, low, high, confidence
 Estimate = tuple[str, float, float, float, float]
@@ -39,7 +40,8 @@ def share_estimates(
 
     Columns: kind, estimate, low, high, confidence, evidence. A recorded share's interval is the
     noise of its two runs; a form's is of the mean over models; a band is for a model that has not
-    run. GPU counts that a single model ran have no interval (NaN) and no band. Raises as `share.share_cell`.
+    run. GPU counts that a single model ran have no interval (NaN) and no band. Raises as
+    `share.share_cell`.
     """
     pairs = share_pairs(runs)
     cell = share_cell(runs, model, gpu_count=gpu_count, rate_requests_per_s=rate_requests_per_s)
@@ -92,6 +94,33 @@ def cost_estimates(
     ends = [float(mean[name]) for name in ("estimate", "low", "high")]
     rows.append(("drain model", ends[0], ends[1], ends[2], CONFIDENCE))
     return pd.DataFrame(rows, columns=COLUMNS).assign(evidence="recorded")
+
+
+def quote_rows(
+    table: pd.DataFrame, column: str, *, name: str, unit: str, scale: float, chapter: str
+) -> list[Value]:
+    """A quoted number a row, with its interval where it has one (low, high); evidence recorded.
+
+    `name` is filled from the row, such as `share_{gpu_count:g}x4090_{rate_requests_per_s:g}qps`;
+    numbers are multiplied by `scale`. Without interval, two significant digits are kept.
+    """
+    quoted = []
+    for row in table.to_dict("records"):
+        value, low, high = (scale * float(row[key]) for key in (column, "low", "high"))
+        known = not math.isnan(low + high)
+        quoted.append(
+            quote(
+                name.format_map(row),
+                value,
+                unit=unit,
+                evidence="recorded",
+                chapter=chapter,
+                low=low if known else None,
+                high=high if known else None,
+                decimals=None if known else decimals_for(value),
+            )
+        )
+    return quoted
 
 
 def estimates_text(table: pd.DataFrame, *, decimals: int, unit: str) -> str:

@@ -163,16 +163,15 @@ def influence(fit: Regression, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def lack_of_fit(
-    fit: Regression, *, noise_frac: float, noise_freedom: int
+    measured: Array, predicted: Array, *, n_parameters: int, noise_frac: float, noise_freedom: int
 ) -> tuple[float, float, float]:
-    """Relative residual of the fit, its variance ratio F to replicate noise, and that ratio's p.
+    """Relative residual of a fit, its variance ratio F to replicate noise, and that ratio's p.
 
     F = (sum ((y - m)/y)^2 / (n - p)) / noise^2 against F(n - p, noise_freedom); `noise_frac` is the
     relative sd that repeating the runs behind one response would give.
     """
-    relative = 1 - fit.rows["fitted"] / fit.rows["response"]
-    freedom = len(fit.rows) - len(fit.coefficients)
-    variance = float((relative**2).sum() / freedom)
+    freedom = measured.size - n_parameters
+    variance = float(((1 - predicted / measured) ** 2).sum() / freedom)
     ratio = variance / noise_frac**2
     return float(np.sqrt(variance)), ratio, float(stats.f.sf(ratio, freedom, noise_freedom))
 

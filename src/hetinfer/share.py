@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy import stats
 
 from hetinfer.drain import check_count, interpolate_drain_s, with_drains
 from hetinfer.errors import InputError
 from hetinfer.hardware import load_models, short_name
-from hetinfer.intervals import CONFIDENCE, mean_interval
+from hetinfer.intervals import CONFIDENCE, mean_interval, t_interval
 from hetinfer.metrics import share_table
 from hetinfer.regression import Form, Regression, fit_regression, predict_mean
 from hetinfer.runs import CONFIGURATION, average_replicates
@@ -233,6 +234,57 @@ def band_half_width(band: pd.DataFrame, rate_requests_per_s: Array) -> Array:
     known = np.log2(band["rate_requests_per_s"].to_numpy(dtype=float))
     widths = band["half_width"].to_numpy(dtype=float)
     return np.asarray(np.interp(np.log2(rate_requests_per_s), known, widths))
+
+
+def count_effect(fit: Regression, rates_requests_per_s: Iterable[float]) -> pd.DataFrame:
+    """What twice the cards change at each rate: exp(b_count + b_rate_count log2 q), with interval.
+
+    A factor of the share's odds for a logit, of the drain for the mechanistic form. Its t has as
+    many degrees of freedom as models that ran on more than one GPU count, less one. Columns: form,
+    rate_requests_per_s, factor, low, high, p_value, n_models.
+    """
+    n_models = int((fit.rows.groupby("model")["gpu_count"].nunique() > 1).sum())
+    rates = np.array(list(rates_requests_per_s), dtype=float)
+    terms = ["intercept", *fit.form.terms]
+    contrast = np.zeros((rates.size, len(terms)))
+    contrast[:, terms.index("log2_count")] = 1
+    contrast[:, terms.index("log2_rate*log2_count")] = np.log2(rates)
+    effect = contrast @ fit.coefficients
+    std_error = np.sqrt(np.einsum("kp,pq,kq->k", contrast, fit.covariance, contrast))
+    low, high = t_interval(effect, std_error, n_models - 1)
+    return pd.DataFrame(
+        {
+            "form": fit.form.name,
+            "rate_requests_per_s": rates,
+            "factor": np.exp(effect),
+            "low": np.exp(low),
+            "high": np.exp(high),
+            "p_value": 2 * stats.t.sf(np.abs(effect) / std_error, n_models - 1),
+            "n_models": n_models,
+        }
+    )
+
+
+def share_curves(
+    pairs: pd.DataFrame,
+    fit: Regression,
+    gpu_counts: Iterable[int],
+    rates_requests_per_s: Iterable[float],
+) -> pd.DataFrame:
+    """Mean share over models at a grid of cells, its interval, and the band of a new model.
+
+    Columns: those of `rate_grid`, estimate, low, high, freedom, band_low, band_high. Interval and
+    band are NaN at GPU counts that a single model ran.
+    """
+    grid = rate_grid(gpu_counts, rates_requests_per_s)
+    mean = predict_share(fit, grid)
+    half = band_half_width(
+        new_model_band(pairs, fit.form), grid["rate_requests_per_s"].to_numpy(dtype=float)
+    )
+    half = np.where(mean["freedom"] >= 1, half, np.nan)
+    return grid.join(mean).assign(
+        band_low=mean["estimate"] - half, band_high=mean["estimate"] + half
+    )
 
 
 def _best_rates(cells: pd.DataFrame) -> dict[str, float]:
