@@ -3,7 +3,13 @@ import pandas as pd
 import pytest
 
 from hetinfer.errors import InputError
-from hetinfer.estimates import cost_estimates, estimates_text, quote_rows, share_estimates
+from hetinfer.estimates import (
+    cost_estimates,
+    estimates_text,
+    interval_texts,
+    quote_rows,
+    share_estimates,
+)
 from hetinfer.hardware import load_prices
 from hetinfer.runs import load_recorded
 
@@ -101,6 +107,7 @@ def test_quoted_rows_are_named_from_the_row_and_keep_their_interval():
     )
     assert np.isclose(59.2, three.low)
     assert one.low is None
+    assert interval_texts([three, one]) == {"share_4x4090_interval": "59 to 84"}
 
 
 def test_estimates_as_text_have_a_line_each(runs):

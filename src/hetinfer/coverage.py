@@ -137,7 +137,7 @@ def closed_trial(truth: Truth, rng: np.random.Generator, n: int) -> Flags:
     problem, contrasts = truth.problem, truth.contrasts
     fitted = solve_scores(problem, response, np.ones(len(problem.groups)))
     spreads = covariances(problem, response, fitted)
-    jackknife = np.stack([_jackknife_covariance(problem, row) for row in response])
+    jackknife = _jackknife_covariances(problem, response, fitted)
     models = float(problem.groups.max())
     methods: list[tuple[Array, Array | float]] = [
         (spreads["naive"], NORMAL_FREEDOM),
@@ -231,9 +231,14 @@ def _t_ends(coefficients: Array, covariance: Array, freedom: int) -> tuple[Array
     return t_interval(coefficients, np.sqrt(np.diag(covariance)), freedom)
 
 
-def _jackknife_covariance(problem: Problem, response: Array) -> Array:
-    estimator = partial(cluster_estimates, problem, response)
-    return cluster_jackknife(estimator, int(problem.groups.max()) + 1).covariance
+def _jackknife_covariances(problem: Problem, response: Array, fitted: Array) -> Array:
+    # `intervals.cluster_jackknife` of every data set at once
+    n_clusters = int(problem.groups.max()) + 1
+    weights = (1.0 - np.eye(n_clusters))[:, problem.groups]
+    left_out = solve_scores(problem, response[:, None, :], weights)
+    deviations = left_out - fitted[:, None, :]
+    total = np.einsum("ngp,ngq->npq", deviations, deviations)
+    return np.asarray((n_clusters - 1) / n_clusters * total)
 
 
 def _scores_of(problem: Problem, response: Array, contrast: Array, value: float) -> Array:

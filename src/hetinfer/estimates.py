@@ -1,7 +1,7 @@
 """What is known of one share or cost: what was recorded, and what each model says of it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,7 @@ from hetinfer.share import (
     share_cell,
     share_pairs,
 )
-from hetinfer.values import Value, decimals_for, estimate_text, quote
+from hetinfer.values import Value, decimals_for, estimate_text, interval_text, quote
 
 # kind, estimate, low, high, confidence
 Estimate = tuple[str, float, float, float, float]
@@ -121,6 +121,15 @@ def quote_rows(
             )
         )
     return quoted
+
+
+def interval_texts(quoted: Iterable[Value]) -> dict[str, str]:
+    """Intervals of quoted numbers as text, `NAME_interval` -> `59 to 84`, for sentences."""
+    return {
+        f"{value.name}_interval": interval_text(value.low, value.high)
+        for value in quoted
+        if value.low is not None and value.high is not None
+    }
 
 
 def estimates_text(table: pd.DataFrame, *, decimals: int, unit: str) -> str:

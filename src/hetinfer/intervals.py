@@ -157,9 +157,9 @@ def score_wild_p_value(contributions: Array, weights: Array) -> Array:
     is at least as large. z_g: the cluster's score at the restricted fit, projected on the
     coefficient in question. Source: Kline and Santos (2012), Journal of Econometric Methods 1.
     """
-    observed = np.abs(contributions.sum(-1)) / np.sqrt((contributions**2).sum(-1))
-    sums = np.abs(contributions @ weights.T)
-    sizes = np.sqrt(contributions**2 @ (weights**2).T)
+    observed = contributions.sum(-1) ** 2 / (contributions**2).sum(-1)
+    sums = (contributions @ weights.T) ** 2
+    sizes = contributions**2 @ (weights**2).T
     slack = 1 - 1e-12  # the pattern of equal weights is the data's own: a tie, not a miss
     return np.asarray((sums >= slack * observed[..., None] * sizes).mean(axis=-1))
 
