@@ -2,6 +2,9 @@
 
 import json
 import re
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import nbformat
@@ -114,3 +117,17 @@ def test_equal_runs_leave_equal_notebooks():
     assert clean["cells"] == [
         {"id": "injected-parameters", "metadata": {"tags": ["injected-parameters"]}}
     ]
+
+
+def test_a_killed_run_leaves_nothing_that_make_would_believe(tmp_path):
+    notebook = small_notebook(tmp_path / "n.ipynb", "import time; time.sleep(60)")
+    target = tmp_path / "out" / "notebooks" / "n.ipynb"
+    command = [sys.executable, "-m", "hetinfer", "run", str(notebook)]
+    process = subprocess.Popen([*command, "--build-dir", str(tmp_path / "out")])
+    deadline = time.monotonic() + 30
+    while not list(target.parent.glob("*.partial.ipynb")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    assert list(target.parent.glob("*.partial.ipynb"))
+    assert not target.exists()

@@ -14,7 +14,6 @@ from hetinfer.errors import InputError
 from hetinfer.notebooks import NotebookError
 
 USAGE_ERROR = 2
-INTERRUPTED = 130
 
 app = typer.Typer(
     name="hetinfer",
@@ -119,15 +118,13 @@ def import_results(  # noqa: PLR0913 - one argument an option
     result = vllm_results.load_results(files, stated, skip_bad=skip_bad)
     for error in result.skipped:
         typer.echo(f"skipped: {error}", err=True)
-    typer.echo(vllm_results.describe(result))
-    if target is None:
-        typer.echo("checked only: nothing is written without --campaign or --output")
-        return
     if campaign:
         runs.add_measured(result.runs, campaign)
-    else:
+    elif target is not None:
         runs.save_runs(runs.frame(result.runs), target)
-    typer.echo(f"written: {target}")
+    typer.echo(vllm_results.describe(result))
+    nothing = "checked only: nothing is written without --campaign or --output"
+    typer.echo(nothing if target is None else f"written: {target}")
 
 
 @app.command("verify-sources")
@@ -184,7 +181,7 @@ def cost(
 
 
 def main() -> None:
-    """Run one command; a user's mistake is one line on stderr and exit code 2."""
+    """Run one command; a user's mistake is one line on stderr and exit code 2, Ctrl-C code 130."""
     try:
         code = app(sys.argv[1:] or ["--help"], prog_name="hetinfer", standalone_mode=False)
         sys.stdout.flush()
@@ -201,8 +198,6 @@ def main() -> None:
     except OSError as error:
         where = error.filename or "standard output"
         _end(f"hetinfer: {error.strerror or error}: {where}", USAGE_ERROR)
-    except KeyboardInterrupt:
-        _end("hetinfer: interrupted", INTERRUPTED)
     sys.exit(code)
 
 
