@@ -159,6 +159,47 @@ def footprint(
     typer.echo(summary.summary_text(found, service))
 
 
+Model = Annotated[str, typer.Option("--model", help="A model with recorded runs.")]
+Rate = Annotated[float, typer.Option("--rate", help="Offered rate in requests per second.")]
+Cards = Annotated[int, typer.Option("--gpus", help="Number of cards.")]
+
+
+@app.command()
+def share(model: Model, rate: Rate, gpus: Cards) -> None:
+    """Throughput of 4090s as a fraction of one H100's: estimates, intervals, evidence."""
+    from hetinfer import estimates, hardware, runs
+
+    full = hardware.find_model(model).model
+    table = estimates.share_estimates(
+        runs.load_recorded(), full, gpu_count=gpus, rate_requests_per_s=rate
+    )
+    typer.echo(estimates.estimates_text(table, decimals=3, unit="of one H100"))
+
+
+@app.command()
+def cost(
+    model: Model,
+    rate: Rate,
+    gpus: Cards,
+    gpu: Annotated[str, typer.Option("--gpu", help="The card: rtx-4090 or h100-pcie.")],
+    scenario: Annotated[str, typer.Option(help="A price list of prices.csv.")] = "study-2025",
+    price: Annotated[list[str] | None, typer.Option(help="gpu=USD per hour, repeatable.")] = None,
+) -> None:
+    """Cost per million tokens of a configuration: estimates, intervals, evidence."""
+    from hetinfer import cost as costs
+    from hetinfer import estimates, hardware, runs
+
+    table = estimates.cost_estimates(
+        runs.load_recorded(),
+        hardware.find_model(model).model,
+        costs.price_list(scenario, price or []),
+        gpu=hardware.find_gpu(gpu).gpu,
+        gpu_count=gpus,
+        rate_requests_per_s=rate,
+    )
+    typer.echo(estimates.estimates_text(table, decimals=4, unit="USD per million tokens"))
+
+
 def main() -> None:
     """Run one command; a user's mistake is one line on stderr and exit code 2, Ctrl-C code 130."""
     try:
