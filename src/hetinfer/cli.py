@@ -92,6 +92,16 @@ def checksums() -> None:
     typer.echo(verification.write_checksums())
 
 
+@app.command(hidden=True)
+def report(
+    build_dir: Annotated[Path, typer.Option(help="The finished build.")] = Path("build"),
+) -> None:
+    """Write the HTML report of a finished build (what make calls)."""
+    from hetinfer.report import build_report
+
+    typer.echo(f"  {build_report(paths.root_dir() / build_dir)}")
+
+
 def main() -> None:
     """Run one command; a user's mistake is one line on stderr and exit code 2."""
     try:
