@@ -1,15 +1,20 @@
 """The command line: each command is one call into the package."""
 
+import os
 import sys
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 from hetinfer import paths
 from hetinfer.errors import InputError
 from hetinfer.notebooks import NotebookError
+
+USAGE_ERROR = 2
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="hetinfer",
@@ -92,6 +97,51 @@ def checksums() -> None:
     typer.echo(verification.write_checksums())
 
 
+@app.command("import")
+def import_results(  # noqa: PLR0913 - one argument an option
+    files: Annotated[list[Path], typer.Argument(help="Result files of vLLM, or folders of them.")],
+    campaign: Annotated[str, typer.Option(help="Add the runs to data/measured/NAME.")] = "",
+    output: Annotated[Path | None, typer.Option(help="Write the runs to this .csv file.")] = None,
+    gpu: Annotated[str, typer.Option(help="The GPU, where the files do not name it.")] = "",
+    gpu_count: Annotated[int | None, typer.Option(min=1, help="How many served the model.")] = None,
+    dataset: Annotated[str, typer.Option(help="The data set that the prompts came from.")] = "",
+    engine_version: Annotated[str, typer.Option(help="The version of vLLM that served.")] = "",
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Pass over bad files.")] = False,
+) -> None:
+    """Read result files of vLLM, check that they agree with themselves, and add or write the runs.
+
+    With neither --campaign nor --output, the files are only checked.
+    """
+    from hetinfer import runs, vllm_results
+
+    target = runs.target_path(campaign, output)
+    stated = vllm_results.Stated(gpu, gpu_count, dataset, engine_version)
+    result = vllm_results.load_results(files, stated, skip_bad=skip_bad)
+    for error in result.skipped:
+        typer.echo(f"skipped: {error}", err=True)
+    typer.echo(vllm_results.describe(result))
+    if target is None:
+        typer.echo("checked only: nothing is written without --campaign or --output")
+        return
+    if campaign:
+        runs.add_measured(result.runs, campaign)
+    else:
+        runs.save_runs(runs.frame(result.runs), target)
+    typer.echo(f"written: {target}")
+
+
+@app.command("verify-sources")
+def verify_sources(
+    folder: Annotated[Path, typer.Argument(help="A download of the study's result files.")],
+) -> None:
+    """Compare the study's files with the recorded hashes and runs; exit 1 if any differs."""
+    from hetinfer import sources
+
+    check = sources.check_sources(folder)
+    typer.echo(sources.report_text(check))
+    raise typer.Exit(0 if check.agrees else 1)
+
+
 @app.command(hidden=True)
 def report(
     build_dir: Annotated[Path, typer.Option(help="The finished build.")] = Path("build"),
@@ -105,10 +155,26 @@ def report(
 def main() -> None:
     """Run one command; a user's mistake is one line on stderr and exit code 2."""
     try:
-        app()
+        code = app(sys.argv[1:] or ["--help"], prog_name="hetinfer", standalone_mode=False)
+        sys.stdout.flush()
     except InputError as error:
-        typer.echo(f"hetinfer: {error}", err=True)
-        sys.exit(2)
+        _end(f"hetinfer: {error}", USAGE_ERROR)
+    except TyperException as error:
+        message = " ".join(error.format_message().split())
+        _end(f"hetinfer: {message} (see hetinfer --help)", USAGE_ERROR)
     except NotebookError as error:
-        typer.echo(str(error), err=True)
+        _end(str(error), 1)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on
         sys.exit(1)
+    except OSError as error:
+        where = error.filename or "standard output"
+        _end(f"hetinfer: {error.strerror or error}: {where}", USAGE_ERROR)
+    except KeyboardInterrupt:
+        _end("hetinfer: interrupted", INTERRUPTED)
+    sys.exit(code)
+
+
+def _end(message: str, code: int) -> None:
+    typer.echo(message, err=True)
+    sys.exit(code)

@@ -15,6 +15,7 @@ Evidence = Literal["printed", "recorded", "measured", "simulated", "reference"]
 EVIDENCE: tuple[Evidence, ...] = ("printed", "recorded", "measured", "simulated", "reference")
 UNCERTAINTY_DIGITS = 2  # significant digits of an interval's half width, as metrology advises
 HALF_UNIT_SLACK = 1e-9  # a value exactly between two printed ones agrees with both
+FLOAT_SLACK = 1e-12  # and binary fractions are not decimal ones
 
 
 @dataclass(frozen=True)
@@ -123,10 +124,17 @@ def printed_half_unit(printed: str) -> float:
     return float(Decimal(5).scaleb(-printed_decimals(printed) - 1))
 
 
+def printed_range(printed: str) -> tuple[float, float]:
+    """The lowest and highest number that rounds to the printed text, a tie either way."""
+    half = printed_half_unit(printed) * (1 + HALF_UNIT_SLACK)
+    slack = abs(float(printed)) * FLOAT_SLACK
+    return float(printed) - half - slack, float(printed) + half + slack
+
+
 def agrees_as_printed(value: float, printed: str) -> bool:
     """Whether a recomputed value rounds to the printed text, a tie either way."""
-    half = printed_half_unit(printed)
-    return abs(value - float(printed)) <= half * (1 + HALF_UNIT_SLACK) + abs(value) * 1e-12
+    low, high = printed_range(printed)
+    return low <= value <= high
 
 
 def save_values(values: Iterable[Value], path: Path) -> None:
