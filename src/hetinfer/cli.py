@@ -143,6 +143,16 @@ def verify_sources(
 
 
 @app.command(hidden=True)
+def paper(
+    build_dir: Annotated[Path, typer.Option(help="The build it quotes.")] = Path("build"),
+) -> None:
+    """Typeset the paper from a build's values, claims and figures (what make calls)."""
+    from hetinfer.paper import compile_paper
+
+    typer.echo(f"  {compile_paper(paths.root_dir() / build_dir)}")
+
+
+@app.command(hidden=True)
 def report(
     build_dir: Annotated[Path, typer.Option(help="The finished build.")] = Path("build"),
 ) -> None:
