@@ -173,10 +173,18 @@ def show_explorer(
     at_rates = [(f"{q:g}", q) for q in rates(cells)]
     controls = {
         "model": ipywidgets.Dropdown(
-            options=_by_size(cells), value=model, description="model", layout=_wide()
+            options=_by_size(cells),
+            value=model,
+            description="model",
+            layout=_wide(),
+            style=_whole_label(),
         ),
         "rate_requests_per_s": ipywidgets.SelectionSlider(
-            options=at_rates, value=rate_requests_per_s, description="requests/s", layout=_wide()
+            options=at_rates,
+            value=rate_requests_per_s,
+            description="requests/s",
+            layout=_wide(),
+            style=_whole_label(),
         ),
         "h100_usd_per_h": _price_slider(
             "H100, USD/h", start.h100_usd_per_h, HIGHEST_H100_USD_PER_H
@@ -212,11 +220,16 @@ def _price_slider(label: str, value: float, highest: float) -> Any:
         description=label,
         continuous_update=False,
         layout=_wide(),
+        style=_whole_label(),
     )
 
 
 def _wide() -> dict[str, str]:
     return {"width": "min(32rem, 95%)"}
+
+
+def _whole_label() -> dict[str, str]:
+    return {"description_width": "7rem"}
 
 
 def _by_size(cells: pd.DataFrame) -> Sequence[str]:

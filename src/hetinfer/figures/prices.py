@@ -1,7 +1,9 @@
 """Figure of what tokens cost at chosen prices."""
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from hetinfer.figures.style import (
     GPU_COLORS,
@@ -31,8 +33,16 @@ def draw_repriced(table: pd.DataFrame, rate_requests_per_s: float) -> Figure:
             )  # fmt: skip
         rate_axis(axis)
         log_axis(axis)
+        axis.yaxis.set_minor_formatter(NullFormatter())
+        axis.set_ylim(_whole_decades(table["cost_usd_per_mtoken"]))
         axis.set(ylabel="USD per Mtoken", title=table["model"].iloc[0])
         axis.legend(loc="upper right")
         n = f"{len(table)} cells, replicates averaged"
         caption(figure, evidence="recorded", n=n, note="prices as chosen")
     return figure
+
+
+def _whole_decades(costs: pd.Series) -> tuple[float, float]:
+    """The powers of ten around the costs: the axis stands still while the lines move on it."""
+    logs = np.log10(costs)
+    return float(10 ** np.floor(logs.min())), float(10 ** np.ceil(logs.max()))
