@@ -200,6 +200,26 @@ def cost(
     typer.echo(estimates.estimates_text(table, decimals=4, unit="USD per million tokens"))
 
 
+@app.command(hidden=True)
+def paper(
+    build_dir: Annotated[Path, typer.Option(help="The build it quotes.")] = Path("build"),
+) -> None:
+    """Typeset the paper from a build's values, claims and figures (what make calls)."""
+    from hetinfer.paper import compile_paper
+
+    typer.echo(f"  {compile_paper(paths.root_dir() / build_dir)}")
+
+
+@app.command(hidden=True)
+def report(
+    build_dir: Annotated[Path, typer.Option(help="The finished build.")] = Path("build"),
+) -> None:
+    """Write the HTML report of a finished build (what make calls)."""
+    from hetinfer.report import build_report
+
+    typer.echo(f"  {build_report(paths.root_dir() / build_dir)}")
+
+
 def main() -> None:
     """Run one command; a user's mistake is one line on stderr and exit code 2, Ctrl-C code 130."""
     try:
