@@ -58,7 +58,7 @@ def run_notebook(notebook: Path, target: Path, parameters: dict[str, Any]) -> No
             kernel_name="python3",
             progress_bar=False,
             cwd=root_dir(),
-            extra_arguments=["--IPKernelApp.log_level=ERROR"],
+            extra_arguments=["--IPKernelApp.log_level=CRITICAL"],
         )
     except PapermillExecutionError as error:
         partial.replace(failed)

@@ -43,14 +43,20 @@ def load_records(path: Path) -> Iterator[Record]:
         try:
             fields, end = decoder.raw_decode(text, position)
         except json.JSONDecodeError as error:
-            got = f"{error.msg} at line {error.lineno}, column {error.colno}"
+            got = f"{error.msg} (line {error.lineno}, column {error.colno})"
             raise _unreadable(path, got) from error
         except (RecursionError, ValueError) as error:
             raise _unreadable(path, str(error)) from error
         number += 1
         where = str(path) if number == 1 and end == len(text) else f"{path}, record {number}"
         if not isinstance(fields, dict):
-            raise _unreadable(path, f"a JSON {type(fields).__name__}")
+            raise InputError(
+                "no record",
+                got=f"a JSON {type(fields).__name__}",
+                expected="JSON objects, as a program saves its results",
+                where=path,
+                do="remove that file, or skip it with --skip-bad",
+            )
         yield Record(fields, path, where)
         position = end
         while position < len(text) and text[position].isspace():

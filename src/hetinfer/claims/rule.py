@@ -18,7 +18,7 @@ import pandas as pd
 from hetinfer.errors import InputError
 from hetinfer.hardware import load_table
 from hetinfer.paths import data_dir
-from hetinfer.values import printed_half_unit
+from hetinfer.values import printed_range
 
 Verdict = Literal["reproduced", "reproduced-under-condition", "not-reproduced", "not-testable"]
 NOISE_SIGMAS = 2.0  # a cell within two standard deviations of one run's noise agrees
@@ -120,12 +120,12 @@ def bears_out(
     An empty bound is none.
     """
     numbers = np.asarray(values, dtype=float)
-    slack = NOISE_SIGMAS * noise_frac * np.abs(numbers)
     holds: npt.NDArray[np.bool_] = np.isfinite(numbers)
+    slack = NOISE_SIGMAS * noise_frac * np.abs(np.where(holds, numbers, 0.0))
     if low:
-        holds &= numbers >= float(low) - printed_half_unit(low) - slack
+        holds &= numbers >= printed_range(low)[0] - slack
     if high:
-        holds &= numbers <= float(high) + printed_half_unit(high) + slack
+        holds &= numbers <= printed_range(high)[1] + slack
     return holds
 
 
