@@ -44,7 +44,7 @@ class Run:
     TTFT is the time to first token, TPOT the mean time per output token after the first of a
     request, ITL the gap between two streamed chunks. `rate_requests_per_s` is the offered rate
     (infinite when all requests are sent at once), `max_concurrency` the most requests that a client
-    kept in flight (infinite without a limit). `evidence` is `recorded` or `measured`. `variant` names
+    kept in flight (infinite without a limit). `evidence` is `recorded` or `measured`. `variant` is
     the arm of a measured experiment, such as `uncached`; it is empty where there is but one.
     """
 

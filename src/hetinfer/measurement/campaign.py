@@ -14,12 +14,11 @@ from typing import Any, get_args, get_origin, get_type_hints
 import numpy as np
 
 from hetinfer.errors import InputError
-from hetinfer.hardware import LanguageModel, find_gpu, find_model, short_name
+from hetinfer.hardware import LanguageModel, device_name, find_model, short_name
 from hetinfer.measurement.client import Dataset
 from hetinfer.measurement.dummy_model import describe_dummy, is_dummy
 from hetinfer.paths import data_dir, root_dir, sha256_of
 
-CPU = "cpu"  # what configurations without a GPU are called in data/reference/gpus.csv
 SEED_STEP = 1000  # between the seeds of a series' runs where each has fresh prompts
 ORDERS = ("listed", "random")
 NEEDED = ("title", "configurations", "rates_requests_per_s", "seeds", "dataset")
@@ -260,7 +259,7 @@ def _configurations(path: Path, row: Mapping[str, Any]) -> list[list[Any]]:
     lists = [row.get("models"), row.get("counts")]
     if set(row) != {"models", "gpu", "counts"} or not all(isinstance(x, list) for x in lists):
         raise _bad(path, "configurations", dict(row), "models and counts, lists, and gpu, a name")
-    gpu = find_gpu(str(row["gpu"])).gpu
+    gpu = device_name(str(row["gpu"]))
     return [[model, gpu, count] for model in row["models"] for count in row["counts"]]
 
 

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pandas as pd
 
-from hetinfer.hardware import load_gpus
-from hetinfer.measurement.campaign import CPU, Campaign, Cell, all_series, describe_model
+from hetinfer.hardware import CPU, load_gpus
+from hetinfer.measurement.campaign import Campaign, Cell, all_series, describe_model
 from hetinfer.metrics import SECONDS_PER_HOUR
 from hetinfer.runs import CONFIGURATION, load_recorded
 from hetinfer.values import rounded

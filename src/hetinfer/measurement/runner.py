@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hetinfer.errors import InputError
-from hetinfer.hardware import find_gpu
+from hetinfer.hardware import CPU, find_gpu
 from hetinfer.measurement import records
-from hetinfer.measurement.campaign import CPU, Campaign, Cell, Series, all_cells, all_series
+from hetinfer.measurement.campaign import Campaign, Cell, Series, all_cells, all_series
 from hetinfer.measurement.client import dataset_flags
 from hetinfer.measurement.manifest import Manifest, take_manifest
 from hetinfer.measurement.plan import CellPlan, duration_text, obstacle, plan_campaign

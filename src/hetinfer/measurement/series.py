@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from hetinfer.hardware import CPU
 from hetinfer.measurement import records
-from hetinfer.measurement.campaign import CPU, Campaign, Cell, Series
+from hetinfer.measurement.campaign import Campaign, Cell, Series
 from hetinfer.measurement.client import ClientError, Load, pacing, run_client, schedule_s
 from hetinfer.measurement.dummy_model import is_dummy, write_dummy_model
 from hetinfer.measurement.energy import mean_power_w, run_energy
