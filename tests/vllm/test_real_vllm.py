@@ -2,9 +2,7 @@
 
 import json
 import math
-import os
 import signal
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,13 +14,10 @@ from hetinfer.measurement.runner import measure_campaign
 from hetinfer.measurement.series import Setup
 from hetinfer.runs import load_runs, percentiles_s
 from hetinfer.vllm_results import load_requests
-from measuring import left_of, make_clone, small, start_command, wait_until
+from measuring import left_of, make_clone, small, start_command, vllm_python, wait_until
 
 pytestmark = pytest.mark.vllm
-PYTHON = Path(
-    os.environ.get("HETINFER_VLLM_PYTHON")
-    or Path(__file__).parents[2] / ".venv-vllm" / "bin" / "python"
-)
+PYTHON = vllm_python()
 PROMPT_TOKENS, OUTPUT_TOKENS, PROMPTS, BLOCK_TOKENS = 150, 8, 12, 128
 CAMPAIGN = f"""
 title = "Small, with real vLLM"
