@@ -119,6 +119,21 @@ def test_nothing_is_left_after_the_runner_is_ended_by_a_signal(tmp_path, mark, n
     wait_until(lambda: not running(mark))
 
 
+def test_nothing_is_left_after_the_runner_and_its_children_are_killed_together(tmp_path, mark):
+    source = str(Path(__file__).parents[1] / "src")
+    runner = subprocess.Popen(
+        [sys.executable, "-c", RUNNER, tree(mark), tmp_path / "log"],
+        env={**os.environ, "PYTHONPATH": source},
+    )
+    wait_until(lambda: any("sleep" in Path(f"/proc/{p}/comm").read_text() for p in running(mark)))
+    children = Path(f"/proc/{runner.pid}/task/{runner.pid}/children").read_text().split()
+    assert len(children) == 1
+    for pid in (runner.pid, int(children[0])):
+        os.kill(pid, signal.SIGKILL)
+    runner.wait(30)
+    wait_until(lambda: not running(mark))
+
+
 def test_descendants_are_found_below_and_nowhere_else():
     with subprocess.Popen(["sleep", "600"]) as child:
         assert child.pid in descendants(os.getpid())

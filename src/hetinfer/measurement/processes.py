@@ -162,5 +162,20 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
+def _stand_before() -> None:
+    """Leave the keeping to a child, and end as it does.
+
+    Whoever kills a runner together with its children, as a cluster's scheduler may, hits this
+    process; the keeper behind it goes on to clear up.
+    """
+    keeper = os.fork()
+    if keeper:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: os.kill(keeper, signal.SIGTERM))
+        _, status = os.waitpid(keeper, 0)
+        sys.exit(os.waitstatus_to_exitcode(status))
+
+
 if __name__ == "__main__":
+    _stand_before()
     sys.exit(_keep(sys.argv[1], sys.argv[2:]))
