@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -31,6 +32,7 @@ def open_chapter(name: str, build_dir: str) -> Chapter:
 def save_figure(chapter: Chapter, name: str, figure: Figure) -> Figure:
     """Save as `figures/NAME.svg` and `.pdf`, and hand the figure back for display."""
     write_figure(figure, chapter.build_dir / "figures" / name)
+    plt.close(figure)  # the notebook shows what is handed back, and nothing twice
     return figure
 
 
@@ -40,6 +42,18 @@ def save_table(chapter: Chapter, name: str, table: pd.DataFrame) -> pd.DataFrame
     write_atomically(folder / f"{name}.csv", table.to_csv(index=False, lineterminator="\n"))
     write_atomically(folder / f"{name}.tex", _latex(table))
     return table
+
+
+def save_claims(chapter: Chapter, table: pd.DataFrame) -> None:
+    """Save the judged claims as `claims.csv` of the build."""
+    write_atomically(chapter.build_dir / "claims.csv", table.to_csv(index=False))
+
+
+def show(html: str) -> None:
+    """Display HTML that the package made."""
+    from IPython.display import HTML, display
+
+    display(HTML(html))
 
 
 def save_result(chapter: Chapter, name: str, table: pd.DataFrame) -> None:
@@ -70,17 +84,29 @@ def save_values(chapter: Chapter, quoted: Iterable[Value]) -> dict[str, str]:
     return {value.name: value.text for value in listed}
 
 
-def answer(sentence: str, texts: dict[str, str]) -> None:
-    """Display a sentence as Markdown with `{name}` filled from the chapter's values."""
+def place_answer() -> None:
+    """Keep a place under the chapter's title for the answer that its last cell computes."""
     from IPython.display import Markdown, display
 
-    display(Markdown(sentence.format_map(texts)))
+    display(Markdown("*The answer appears here once every cell has run.*"), display_id="answer")
+
+
+def answer(sentence: str, texts: dict[str, str]) -> None:
+    """Put the answer in its place, `{name}` filled from the chapter's values."""
+    from IPython.display import Markdown, update_display
+
+    update_display(Markdown(f"**Answer.** {sentence.format_map(texts)}"), display_id="answer")
 
 
 def _latex(table: pd.DataFrame) -> str:
     escape = str.maketrans({c: f"\\{c}" for c in "%&_#$"})
     numeric = "".join("r" if pd.api.types.is_numeric_dtype(t) else "l" for t in table.dtypes)
-    rows = [" & ".join(str(cell).translate(escape) for cell in row) for row in table.itertuples(index=False)]
+    rows = [
+        " & ".join(str(cell).translate(escape) for cell in row)
+        for row in table.itertuples(index=False)
+    ]
     head = " & ".join(str(name).translate(escape) for name in table.columns)
     lines = [f"\\begin{{tabular}}{{{numeric}}}", "\\toprule", f"{head} \\\\", "\\midrule"]
-    return "\n".join([*lines, *(f"{row} \\\\" for row in rows), "\\bottomrule", "\\end{tabular}", ""])
+    return "\n".join(
+        [*lines, *(f"{row} \\\\" for row in rows), "\\bottomrule", "\\end{tabular}", ""]
+    )

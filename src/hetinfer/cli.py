@@ -1,10 +1,19 @@
 """The command line: each command is one call into the package."""
 
+import os
 import sys
+import time
+from pathlib import Path
+from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
+from hetinfer import paths
 from hetinfer.errors import InputError
+from hetinfer.notebooks import NotebookError
+
+USAGE_ERROR = 2
 
 app = typer.Typer(
     name="hetinfer",
@@ -21,10 +30,136 @@ def _root() -> None:
     """Every number carries its evidence: printed, recorded, measured, simulated or reference."""
 
 
+@app.command()
+def claims(
+    id: Annotated[str, typer.Option(help="One claim, such as S06, with its cells.")] = "",
+    csv: Annotated[bool, typer.Option("--csv", help="As CSV, every column.")] = False,
+) -> None:
+    """Judge every printed claim by the data: verdict, number, condition."""
+    from hetinfer import claims as judged_claims
+
+    judged = judged_claims.judge_claims(judged_claims.load_study())
+    if id:
+        typer.echo(judged_claims.as_text(judged_claims.find_judgement(judged, id)))
+        return
+    table = judged_claims.claim_table(judged)
+    typer.echo(table.to_csv(index=False) if csv else judged_claims.table_text(table))
+
+
+@app.command(hidden=True)
+def run(
+    notebook: Path,
+    build_dir: Annotated[Path, typer.Option(help="Where its output goes.")],
+    size: Annotated[str, typer.Option(help="default, kick or full.")] = "default",
+) -> None:
+    """Run one notebook (what make calls for each chapter), and say how long it took."""
+    from hetinfer.notebooks import notebook_parameters, run_notebook
+
+    started = time.monotonic()
+    parameters = {**notebook_parameters(notebook, size), "build_dir": str(build_dir)}
+    run_notebook(notebook, build_dir / "notebooks" / notebook.name, parameters)
+    typer.echo(f"  {notebook.stem:<28}{time.monotonic() - started:5.1f} s")
+
+
+@app.command("merge-values", hidden=True)
+def merge_values(build_dir: Path) -> None:
+    """Merge the chapters' quoted numbers into values.json (what make calls)."""
+    from hetinfer import values
+
+    sources = sorted((build_dir / "results").glob("*.values.json"))
+    count = values.merge_values(sources, build_dir / "values.json")
+    typer.echo(f"  {build_dir / 'values.json'}: {count} numbers of {len(sources)} chapters")
+
+
+@app.command()
+def verify(
+    build_dir: Annotated[Path, typer.Option(help="The build to compare.")] = Path("build"),
+    write: Annotated[bool, typer.Option("--write", help="Make it the expected one.")] = False,
+) -> None:
+    """Compare a build with data/expected: exit 1 if a value, table or claim differs."""
+    from hetinfer import verification
+
+    build_dir = paths.root_dir() / build_dir
+    if write:
+        typer.echo(verification.write_expected(build_dir))
+        return
+    report = verification.verify(build_dir)
+    typer.echo(verification.report_text(report))
+    raise typer.Exit(0 if report.agrees else 1)
+
+
+@app.command(hidden=True)
+def checksums() -> None:
+    """Write data/SHA256SUMS anew (what make checksums calls)."""
+    from hetinfer import verification
+
+    typer.echo(verification.write_checksums())
+
+
+@app.command("import")
+def import_results(  # noqa: PLR0913 - one argument an option
+    files: Annotated[list[Path], typer.Argument(help="Result files of vLLM, or folders of them.")],
+    campaign: Annotated[str, typer.Option(help="Add the runs to data/measured/NAME.")] = "",
+    output: Annotated[Path | None, typer.Option(help="Write the runs to this .csv file.")] = None,
+    gpu: Annotated[str, typer.Option(help="The GPU, where the files do not name it.")] = "",
+    gpu_count: Annotated[int | None, typer.Option(min=1, help="How many served the model.")] = None,
+    dataset: Annotated[str, typer.Option(help="The data set that the prompts came from.")] = "",
+    engine_version: Annotated[str, typer.Option(help="The version of vLLM that served.")] = "",
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Pass over bad files.")] = False,
+) -> None:
+    """Read result files of vLLM, check that they agree with themselves, and add or write the runs.
+
+    With neither --campaign nor --output, the files are only checked.
+    """
+    from hetinfer import runs, vllm_results
+
+    target = runs.target_path(campaign, output)
+    stated = vllm_results.Stated(gpu, gpu_count, dataset, engine_version)
+    result = vllm_results.load_results(files, stated, skip_bad=skip_bad)
+    for error in result.skipped:
+        typer.echo(f"skipped: {error}", err=True)
+    if campaign:
+        runs.add_measured(result.runs, campaign)
+    elif target is not None:
+        runs.save_runs(runs.frame(result.runs), target)
+    typer.echo(vllm_results.describe(result))
+    nothing = "checked only: nothing is written without --campaign or --output"
+    typer.echo(nothing if target is None else f"written: {target}")
+
+
+@app.command("verify-sources")
+def verify_sources(
+    folder: Annotated[Path, typer.Argument(help="A download of the study's result files.")],
+) -> None:
+    """Compare the study's files with the recorded hashes and runs; exit 1 if any differs."""
+    from hetinfer import sources
+
+    check = sources.check_sources(folder)
+    typer.echo(sources.report_text(check))
+    raise typer.Exit(0 if check.agrees else 1)
+
+
 def main() -> None:
-    """Run one command; a user's mistake is one line on stderr and exit code 2."""
+    """Run one command; a user's mistake is one line on stderr and exit code 2, Ctrl-C code 130."""
     try:
-        app()
+        code = app(sys.argv[1:] or ["--help"], prog_name="hetinfer", standalone_mode=False)
+        sys.stdout.flush()
     except InputError as error:
-        typer.echo(f"hetinfer: {error}", err=True)
-        sys.exit(2)
+        _end(f"hetinfer: {error}", USAGE_ERROR)
+    except TyperException as error:
+        message = " ".join(error.format_message().split())
+        _end(f"hetinfer: {message} (see hetinfer --help)", USAGE_ERROR)
+    except NotebookError as error:
+        _end(str(error), 1)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on
+        sys.exit(1)
+    except OSError as error:
+        where = error.filename or "standard output"
+        _end(f"hetinfer: {error.strerror or error}: {where}", USAGE_ERROR)
+    sys.exit(code)
+
+
+def _end(message: str, code: int) -> None:
+    typer.echo(message, err=True)
+    sys.exit(code)

@@ -1,6 +1,7 @@
 """GPUs, models and prices: figures from outside, each row with its unit, date and source."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,9 @@ import pandas as pd
 
 from hetinfer.errors import InputError
 from hetinfer.paths import data_dir
+
+GPU_MEMORY_FRAC = 0.9  # vLLM's default gpu_memory_utilization
+MISSING = ["", "nan", "NaN", "NA"]  # what a table may hold where a number is not known
 
 
 @dataclass(frozen=True)
@@ -47,35 +51,35 @@ class LanguageModel:
     source: str
 
 
-def load_table(path: Path) -> pd.DataFrame:
-    """Read one CSV table of `data/`; a missing or empty one is an error that names it."""
+def load_table(path: Path, *, text: Collection[str] = ()) -> pd.DataFrame:
+    """Read one CSV table; the columns `text` stay as they stand (`0.10`, `NA`).
+
+    A file that is missing, empty or no CSV is an InputError that names it.
+    """
     if not path.is_file():
-        raise InputError(
-            "table missing",
-            got="no file",
-            expected="a CSV table",
-            where=path,
-            do="restore it with git checkout",
+        raise _table_error(path, "table missing", "no file")
+    try:
+        numbers = pd.read_csv(path, nrows=0).columns.difference(list(text))
+        table = pd.read_csv(
+            path,
+            dtype=dict.fromkeys(text, str),
+            keep_default_na=False,
+            na_values=dict.fromkeys(numbers, MISSING),
         )
-    table = pd.read_csv(path)
+    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
+        raise _table_error(path, "table unreadable", str(error).strip()) from error
     if table.empty:
-        raise InputError(
-            "table empty",
-            got="0 rows",
-            expected="at least one row",
-            where=path,
-            do="restore it with git checkout",
-        )
+        raise _table_error(path, "table empty", "0 rows")
     return table
 
 
 @cache
 def load_gpus() -> dict[str, Gpu]:
     """Every known card, by its short name (`h100-pcie`, `rtx-4090`, ...)."""
-    table = load_table(data_dir("reference") / "gpus.csv")
-    records = [Gpu(**row) for row in table.to_dict("records")]  # type: ignore[misc]
+    table = load_table(data_dir("reference") / "gpus.csv", text=["aliases"])
     return {
-        g.gpu: Gpu(**{**g.__dict__, "aliases": tuple(str(g.aliases).split(";"))}) for g in records
+        row["gpu"]: Gpu(**row | {"aliases": tuple(filter(None, row["aliases"].split(";")))})
+        for row in table.to_dict("records")
     }
 
 
@@ -128,6 +132,12 @@ def short_name(model: str) -> str:
     return model.rsplit("/", 1)[-1]
 
 
+def configuration_label(gpu: str, gpu_count: int) -> str:
+    """A configuration as legends and tables name it: `2x 4090`, `1x H100`."""
+    names = {"h100-pcie": "H100", "rtx-4090": "4090"}
+    return f"{gpu_count}x {names.get(gpu, gpu)}"
+
+
 def load_prices(scenario: str = "study-2025") -> dict[str, float]:
     """One price list: USD per GPU-hour by GPU, from the rows of `prices.csv` of that scenario.
 
@@ -167,6 +177,29 @@ def check_price(price_usd_per_h: float, *, where: object) -> float:
             do="correct it",
         )
     return price_usd_per_h
+
+
+def kv_capacity_tokens(model: str, gpu: str, gpu_count: int) -> float:
+    """Tokens that the KV cache can hold: (u M n - W) / k, or 0 where the weights do not fit.
+
+    u = 0.9 is the share of memory that vLLM takes by default, M one card's memory, n their number,
+    W the bytes of all weights, k the KV bytes per token. Activations, graphs and the driver's own
+    share are left out, so it is an upper bound. Source: vLLM's `gpu_memory_utilization`.
+    """
+    language_model, card = find_model(model), find_gpu(gpu)
+    weights = language_model.parameters_b * 1e9 * language_model.weight_bytes_per_parameter
+    free = GPU_MEMORY_FRAC * card.memory_gb * 1e9 * gpu_count - weights
+    return max(0.0, free / language_model.kv_bytes_per_token)
+
+
+def _table_error(path: Path, what: str, got: str) -> InputError:
+    return InputError(
+        what,
+        got=got,
+        expected="a CSV table with at least one row",
+        where=path,
+        do="restore it with git checkout, or write it again",
+    )
 
 
 def _spelling(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Definitions of what is measured, each with its formula; arrays, frames' columns and numbers alike.
+"""Definitions of what is measured, each with its formula; for numbers, arrays and columns alike.
 
 Symbols: N requests completed, T duration of the run in s, I and O input and output tokens,
 p price in USD per GPU-hour, g GPU count, P board power in W, q offered rate in requests per s.
@@ -7,6 +7,8 @@ T, p and g (its repository's README and the note under its Table 2); energy and 
 its Table 3's.
 """
 
+from typing import Any, TypeAlias
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -14,7 +16,7 @@ import pandas as pd
 from hetinfer.errors import InputError
 from hetinfer.runs import CONFIGURATION
 
-Numbers = float | npt.NDArray[np.float64] | pd.Series  # any of them in, the same shape out
+Numbers: TypeAlias = Any  # a float, an array or a frame's column; the same shape comes out
 
 SECONDS_PER_HOUR = 3600.0
 TOKENS_PER_MTOKEN = 1e6
@@ -119,7 +121,7 @@ def price_of(runs: pd.DataFrame, prices: dict[str, float]) -> pd.Series:
 
 
 def with_costs(runs: pd.DataFrame, prices: dict[str, float]) -> pd.DataFrame:
-    """The runs with cost per run, per million tokens (total, output), per good token, tokens per USD.
+    """The runs with cost per run, per million tokens (total, output, good), and tokens per USD.
 
     A good token is one of a request that met the study's TTFT target; its count is the run's tokens
     times goodput over throughput, since the files do not say which requests were good.
@@ -147,8 +149,8 @@ def share_table(runs: pd.DataFrame, baseline: tuple[str, int] = ("h100-pcie", 1)
     """Throughput share of every other configuration over the baseline: X / X_baseline.
 
     One row a pair of the same model and offered rate; `runs` has one row a cell (average replicates
-    first). Columns: model, gpu, gpu_count, rate_requests_per_s, share, and both throughputs. A model
-    without a baseline run has no pair; InputError if none has.
+    first). Columns: model, gpu, gpu_count, rate_requests_per_s, share, and both throughputs.
+    A model without a baseline run has no pair; InputError if none has.
     """
     keys = ["model", "rate_requests_per_s"]
     columns = [*CONFIGURATION, "rate_requests_per_s", "throughput_tokens_per_s"]
@@ -157,13 +159,38 @@ def share_table(runs: pd.DataFrame, baseline: tuple[str, int] = ("h100-pcie", 1)
         columns={"throughput_tokens_per_s": "baseline_tokens_per_s"}
     )
     others = runs.loc[runs["gpu"] != baseline[0], columns]
+    if base.duplicated(keys).any():
+        raise InputError(
+            "several runs of one cell",
+            got=f"{baseline[1]}x{baseline[0]} more than once at one rate",
+            expected="one row a cell",
+            where="share_table",
+            do="average them first (average_replicates)",
+        )
     pairs = others.merge(base, on=keys, validate="many_to_one")
     if pairs.empty:
         raise InputError(
             "no pair of runs",
             got="none",
-            expected=f"runs of one model at one rate on {baseline[1]}x{baseline[0]} and another GPU",
+            expected=f"one model at one rate on {baseline[1]}x{baseline[0]} and on another GPU",
             where="share_table",
             do="add the partner's runs",
         )
     return pairs.assign(share=pairs["throughput_tokens_per_s"] / pairs["baseline_tokens_per_s"])
+
+
+def rates_within(cells: pd.DataFrame, targets_s: list[float]) -> pd.DataFrame:
+    """The offered rates at which P99 TTFT stayed within each target, one row a configuration.
+
+    One column a target, named `within_500_ms`, with the rates as text (empty: none). The rates need
+    not be a range: a host that stalls misses its target at low load first.
+    """
+    rows = []
+    for key, group in cells.groupby(CONFIGURATION, sort=False):
+        ordered = group.sort_values("rate_requests_per_s")
+        row = dict(zip(CONFIGURATION, key, strict=True))
+        for target_s in targets_s:
+            inside = ordered.loc[ordered["ttft_p99_s"] <= target_s, "rate_requests_per_s"]
+            row[f"within_{1000 * target_s:g}_ms"] = ", ".join(f"{rate:g}" for rate in inside)
+        rows.append(row)
+    return pd.DataFrame(rows)

@@ -41,10 +41,17 @@ def sha256_of(path: Path) -> str:
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write a file whole or not at all: a temporary file beside it, then a rename.
 
-    A reader, or a build that was killed, never meets half a file.
+    A reader, or a build that was killed, never meets half a file. An OSError names the file.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     payload = content.encode() if isinstance(content, str) else content
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, payload)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _replace(path: Path, payload: bytes) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
     temporary = Path(name)
     try:

@@ -9,7 +9,7 @@ from hetinfer import metrics
 from hetinfer.errors import InputError
 from hetinfer.hardware import load_gpus, load_prices, short_name
 from hetinfer.paths import data_dir
-from hetinfer.values import agrees_as_printed
+from hetinfer.values import agrees_as_printed, printed_decimals, rounded
 
 PAPER = "paper-table-2"
 README = "repository-readme"
@@ -64,6 +64,22 @@ def compare_cells(published: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
+def regenerate(cells: pd.DataFrame) -> pd.DataFrame:
+    """The printed tables anew: recomputed numbers at the printed precision, in the printed layout.
+
+    `cells` is `compare_cells`; one row a printed row, one column a printed column, as text.
+    """
+    key = ["source", "model", "row", "rate_requests_per_s", "gpu", "gpu_count"]
+    texts = [
+        rounded(value, printed_decimals(printed)).replace(",", "")
+        for value, printed in zip(cells["recomputed"], cells["printed"], strict=True)
+    ]
+    wide = cells.assign(text=texts).pivot(index=key, columns="column", values="text")
+    order = cells.drop_duplicates(key).set_index(key).index
+    columns = [name for name in CELL_COLUMNS if name in wide]
+    return wide.loc[order, columns].reset_index()
+
+
 def count_agreeing(cells: pd.DataFrame) -> pd.DataFrame:
     """Cells and agreeing cells by source and model."""
     grouped = cells.groupby(["source", "model"], sort=False)["agrees"]
@@ -74,13 +90,15 @@ def table_2_runs(published: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """The recorded run behind each of Table 2's twenty rows, with the row's number, in order."""
     cells = compare_cells(published[published["source"] == PAPER], runs)
     which = cells.drop_duplicates("run_id")[["row", "run_id"]].astype({"row": int})
-    return which.merge(runs, on="run_id", validate="one_to_one").sort_values("row", ignore_index=True)
+    return which.merge(runs, on="run_id", validate="one_to_one").sort_values(
+        "row", ignore_index=True
+    )
 
 
 def rows_printing(printed: str, column: str, table_2: pd.DataFrame) -> list[int]:
     """Numbers of the Table 2 rows whose recomputed `column` agrees with a printed number."""
     hits = table_2[column].map(lambda value: agrees_as_printed(value, printed))
-    return table_2.loc[hits, "row"].tolist()
+    return list(table_2.loc[hits, "row"])
 
 
 def untabulated(published: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -97,7 +115,7 @@ def untabulated(published: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Recomputed:
-    """A printed number's counterpart: value (None if no data speak to it) and where it comes from."""
+    """A printed number's counterpart: its value, None if no data speak to it, and its source."""
 
     value: float | None
     source: str
@@ -179,21 +197,22 @@ def _price_source(row: pd.Series) -> Recomputed:
 
 
 def _table_3(row: pd.Series, table_2: pd.DataFrame) -> Recomputed:
+    grid = pd.read_csv(data_dir("reference") / "grid_intensity.csv").set_index("region")
+    grid_g_per_kwh = float(grid.loc["EU27", "g_co2_per_kwh"])
     if row["item"] == "grid":
-        grid = pd.read_csv(data_dir("reference") / "grid_intensity.csv").set_index("region")
-        return Recomputed(float(grid.loc["EU27", "g_co2_per_kwh"]), "grid_intensity.csv: EU27")
+        return Recomputed(grid_g_per_kwh, "grid_intensity.csv: EU27")
     number = TABLE_3_RUNS[row["item"]]
-    rate = float(table_2.set_index("row").loc[number, "throughput_tokens_per_s"])
+    speed = float(table_2.set_index("row").loc[number, "throughput_tokens_per_s"])
     power_w = PRINTED_POWER_W[row["item"]]
-    # the paper carries its rounded steps on: 10.8 Mtoken/h over 0.7 kWh is 15.4, then 242 g over 15.4
-    mtoken_per_h = round(rate * metrics.SECONDS_PER_HOUR / metrics.TOKENS_PER_MTOKEN, 1)
-    mtoken_per_kwh = round(mtoken_per_h / (power_w / 1000), 1)
+    # the paper carries its rounded steps on: 10.8 Mtoken/h over 0.7 kWh, then 242 g over 15.4
+    per_h = float(rounded(speed * metrics.SECONDS_PER_HOUR / metrics.TOKENS_PER_MTOKEN, 1))
+    per_kwh = float(rounded(per_h / (power_w / 1000), 1))
     value = {
-        "tokens per second": rate,
-        "tokens per hour": mtoken_per_h,
+        "tokens per second": speed,
+        "tokens per hour": per_h,
         "energy per hour": power_w / 1000,
-        "tokens per kWh": mtoken_per_kwh,
-        "carbon intensity": 242 / mtoken_per_kwh,
+        "tokens per kWh": per_kwh,
+        "carbon intensity": grid_g_per_kwh / per_kwh,
     }[row["name"]]
     return Recomputed(value, f"run {number}, {power_w:g} W as printed, rounded steps carried on")
 
@@ -220,11 +239,6 @@ def _rows_text(row: pd.Series, table_2: pd.DataFrame) -> str:
     column = "cost_usd_per_mtoken" if is_label else "throughput_requests_per_s"
     hits = rows_printing(row["value"], column, table_2)
     return ", ".join(map(str, hits))
-
-
-def printed_power_w() -> dict[str, float]:
-    """Board power by GPU that the paper's Table 3 uses, beside each card's own limit in `gpus.csv`."""
-    return {"h100-pcie": PRINTED_POWER_W["1xh100-pcie"], "rtx-4090": PRINTED_POWER_W["2xrtx-4090"] / 2}
 
 
 def limit_power_w() -> dict[str, float]:

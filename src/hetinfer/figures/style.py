@@ -4,15 +4,18 @@ import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hetinfer.paths import write_atomically
 
 COLUMN_WIDTH_IN = 3.5  # one column of a two-column page
 PAGE_WIDTH_IN = 7.2
+STUDY_RATES = (1, 4, 8, 16, 32)
 # Okabe and Ito's colour-blind safe hues, chosen so that their greys differ too
 GPU_COLORS: Mapping[str, str] = {
     "1x H100": "#000000",
@@ -30,7 +33,7 @@ GPU_MARKERS: Mapping[str, str] = {
     "4x 4090": "^",
     "8x 4090": "P",
 }
-_RC = {
+_RC: dict[Any, object] = {
     "font.family": "DejaVu Sans",
     "font.size": 8,
     "axes.titlesize": 8.5,
@@ -62,10 +65,18 @@ def styled() -> Iterator[None]:
         yield
 
 
-def configuration_label(gpu: str, gpu_count: int) -> str:
-    """A configuration as legends name it: `2x 4090`, `1x H100`."""
-    names = {"h100-pcie": "H100", "rtx-4090": "4090"}
-    return f"{gpu_count}x {names.get(gpu, gpu)}"
+def rate_axis(axis: Axes) -> None:
+    """The offered rate as x axis: logarithmic, the study's five rates as ticks."""
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(STUDY_RATES, labels=[f"{rate}" for rate in STUDY_RATES])
+    axis.minorticks_off()
+    axis.set_xlabel("offered rate (requests/s)")
+
+
+def log_axis(axis: Axes) -> None:
+    """A logarithmic y axis whose ticks are plain numbers: 0.01, 0.1, 1, 10."""
+    axis.set_yscale("log")
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
 def caption(figure: Figure, *, evidence: str, n: str, note: str = "") -> None:

@@ -1,0 +1,101 @@
+# The order of everything, and the only description of it. `make` says what there is.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+UV_VERSION := 0.13.9
+JOBS ?= 2
+SIZE ?= default
+BUILD := $(if $(filter default,$(SIZE)),build,build/$(SIZE))
+VENV := .venv
+BIN := $(VENV)/bin
+HETINFER := $(BIN)/hetinfer
+export MPLBACKEND := agg
+export PYTHONHASHSEED := 0
+
+SOURCES := $(shell find src -name '*.py' -o -name '*.html' -o -name '*.css' -o -name '*.toml')
+DATA := $(shell find data/recorded data/published data/reference data/measured data/fitted -type f)
+CHAPTERS := $(filter-out 00-%,$(notdir $(basename $(wildcard notebooks/[0-9]*.ipynb))))
+EXECUTED := $(CHAPTERS:%=$(BUILD)/notebooks/%.ipynb)
+BEFORE_CLAIMS := $(filter-out $(BUILD)/notebooks/09-claims.ipynb,$(EXECUTED))
+
+.PHONY: help env reproduce build verify kick test lint bench lab clean distclean lock expected checksums
+
+help: ## This list
+	@echo "Two commands do everything: make reproduce, make test. Targets:"
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
+
+reproduce: $(VENV)/.ready ## All chapters, tables, figures, claims, report, paper (4 min the first time; Python only)
+	@started=$$(date +%s); \
+	$(MAKE) --no-print-directory -j$(JOBS) --output-sync=target build; \
+	echo "$(BUILD) is complete ($$(( $$(date +%s) - started )) s). Read $(BUILD)/report/index.html, or run: $(HETINFER) claims"
+
+build: $(BUILD)/report/index.html
+
+verify: $(VENV)/.ready ## Compare the build with data/expected, value by value (10 s; after make reproduce)
+	@$(HETINFER) verify --build-dir $(BUILD)
+
+kick: $(VENV)/.ready ## First look: small sizes into build/kick, ends in "works" (2 min the first time)
+	@if $(MAKE) --no-print-directory SIZE=kick JOBS=$(JOBS) reproduce; then echo "works"; \
+	else echo "does not work: the message above says what is missing"; exit 1; fi
+
+test: $(VENV)/.ready ## Unit, property, golden, notebook and CLI tests (2 min; Python only)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+lint: $(VENV)/.ready ## Style, types and import contract (20 s)
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+bench: $(VENV)/.ready ## Speed, as ratios within one run (1 min)
+	@for script in tests/bench_*.py; do echo "$$script"; $(BIN)/python $$script; done
+
+lab: $(VENV)/.ready ## JupyterLab on 127.0.0.1 with the notebooks
+	@$(BIN)/jupyter labextension disable --level=sys_prefix "@jupyterlab/apputils-extension:announcements" >/dev/null 2>&1
+	@$(BIN)/jupyter lab --ip=127.0.0.1 notebooks
+
+clean: ## Remove build/
+	@rm -rf build
+
+distclean: clean ## Remove build/ and the environments
+	@rm -rf .venv .venv-vllm
+
+lock: ## Resolve requirements.lock anew from pyproject.toml
+	@$(BIN)/uv pip compile pyproject.toml --extra test --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-annotate --no-header --quiet -o requirements.lock
+
+expected: ## Make the present build the expected one (after a meant change; say why in CHANGELOG.md)
+	@$(HETINFER) verify --build-dir $(BUILD) --write
+
+checksums: ## Write data/SHA256SUMS anew (after a meant change of an input)
+	@$(HETINFER) checksums
+
+# --- environment -------------------------------------------------------------------------------
+
+env: $(VENV)/.ready ## Only the environment, in .venv
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"hetinfer needs Python 3.11 or newer; {sys.executable} is {sys.version.split()[0]}. Run: make PYTHON=python3.12 ...")'
+	@echo "installing the environment into $(VENV) (once, about a minute)"
+	@$(PYTHON) -m venv $(VENV) || { echo "no venv: install your system's python3-venv package"; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv==$(UV_VERSION)" 2> >(grep -v '^WARNING: Location' >&2)
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+# --- from data to report -----------------------------------------------------------------------
+
+$(BUILD)/notebooks/%.ipynb: notebooks/%.ipynb notebooks/sizes.toml $(SOURCES) $(DATA) $(VENV)/.ready
+	@$(HETINFER) run $< --build-dir $(BUILD) --size $(SIZE)
+
+$(BUILD)/notebooks/09-claims.ipynb: $(BEFORE_CLAIMS)
+
+$(BUILD)/values.json: $(EXECUTED)
+	@$(HETINFER) merge-values $(BUILD)
+
+$(BUILD)/paper.pdf: $(BUILD)/values.json $(wildcard paper/*)
+	@$(HETINFER) paper --build-dir $(BUILD)
+
+$(BUILD)/report/index.html: $(BUILD)/paper.pdf
+	@$(HETINFER) report --build-dir $(BUILD)

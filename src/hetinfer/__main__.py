@@ -1,0 +1,5 @@
+"""`python -m hetinfer`: the command line."""
+
+from hetinfer.cli import main
+
+main()

@@ -1,0 +1,44 @@
+"""Documents: what README and ARTIFACT say is what there is."""
+
+import re
+
+import pandas as pd
+import pytest
+
+from hetinfer.claims import tally
+from hetinfer.paths import data_dir, root_dir
+
+ROOT = root_dir()
+DOCUMENTS = ("README.md", "ARTIFACT.md", "CONTRIBUTING.md")
+
+
+def test_the_readme_tally_is_the_expected_one():
+    table = pd.read_csv(data_dir("expected") / "claims.csv", keep_default_na=False)
+    counts = list(tally(table).values())
+    readme = (ROOT / "README.md").read_text().split("<!-- tally")[1].split("\n\n")[0]
+    assert [int(n) for n in re.findall(r"\| \*{0,2}(\d+)\*{0,2} \|", readme)] == counts
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_names_only_targets_that_exist(name):
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    named = set(re.findall(r"(?:`|^)make ([a-z-]+)", (ROOT / name).read_text(), re.MULTILINE))
+    assert named <= targets
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_names_only_files_that_exist(name):
+    text = (ROOT / name).read_text()
+    paths = re.findall(r"`((?:data|src|notebooks|paper|tests)/[\w./-]+\.\w+)`", text)
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) < 200
+
+
+def test_the_readme_lists_every_chapter():
+    listed = re.findall(r"^\| `([\w-]+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    chapters = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert chapters <= set(listed)
