@@ -187,11 +187,10 @@ def schedule(cache, engine, running, waiting, clock_s):
 
 
 def plain_step_s(step_time, tokens, emitting, context):
-    weights = step_time.weights_s * step_time.weights_s
-    compute = step_time.compute_s * tokens * (step_time.compute_s * tokens)
+    compute = step_time.compute_s * tokens
     return (
         step_time.launch_s
-        + sqrt(sqrt(weights * weights + compute * compute))
+        + sqrt(step_time.weights_s * step_time.weights_s + compute * compute)
         + step_time.communication_s * tokens
         + step_time.sequence_s * emitting
         + step_time.context_s * context

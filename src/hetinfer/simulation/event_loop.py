@@ -125,9 +125,8 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 @compiled
 def step_s(cost: Cost, tokens: float, emitting: float, context: float) -> float:
     """Time of one step in seconds: the formula of `step_time.StepTime`."""
-    weights = cost.weights * cost.weights
-    compute = cost.compute * tokens * (cost.compute * tokens)
-    roofline = np.sqrt(np.sqrt(weights * weights + compute * compute))
+    compute = cost.compute * tokens
+    roofline = np.sqrt(cost.weights * cost.weights + compute * compute)
     per_token = cost.communication * tokens
     return float(
         cost.launch + roofline + per_token + cost.sequence * emitting + cost.context * context
