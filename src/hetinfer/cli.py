@@ -139,6 +139,26 @@ def verify_sources(
     raise typer.Exit(0 if check.agrees else 1)
 
 
+@app.command()
+def footprint(
+    model: Annotated[str, typer.Option(help="The model, such as phi-4.")],
+    gpu: Annotated[str, typer.Option(help="The card: rtx-4090, h100-pcie.")],
+    gpus: Annotated[int, typer.Option(help="How many of them.")],
+    rate: Annotated[float, typer.Option(help="Offered requests per second.")],
+    region: Annotated[str, typer.Option(help="The grid: FR, EU27, World.")],
+    seed: Annotated[int, typer.Option(help="Seed of the intervals' samples.")] = 0,
+) -> None:
+    """Energy and carbon per token of one configuration, with intervals and evidence."""
+    import numpy as np
+
+    from hetinfer import runs
+    from hetinfer.footprint import summary
+
+    service = summary.Service(model, gpu, gpus, rate, region)
+    found = summary.summarise(runs.load_recorded(), service, np.random.default_rng(seed))
+    typer.echo(summary.summary_text(found, service))
+
+
 Model = Annotated[str, typer.Option("--model", help="A model with recorded runs.")]
 Rate = Annotated[float, typer.Option("--rate", help="Offered rate in requests per second.")]
 Cards = Annotated[int, typer.Option("--gpus", help="Number of cards.")]
@@ -178,6 +198,26 @@ def cost(
         rate_requests_per_s=rate,
     )
     typer.echo(estimates.estimates_text(table, decimals=4, unit="USD per million tokens"))
+
+
+@app.command(hidden=True)
+def paper(
+    build_dir: Annotated[Path, typer.Option(help="The build it quotes.")] = Path("build"),
+) -> None:
+    """Typeset the paper from a build's values, claims and figures (what make calls)."""
+    from hetinfer.paper import compile_paper
+
+    typer.echo(f"  {compile_paper(paths.root_dir() / build_dir)}")
+
+
+@app.command(hidden=True)
+def report(
+    build_dir: Annotated[Path, typer.Option(help="The finished build.")] = Path("build"),
+) -> None:
+    """Write the HTML report of a finished build (what make calls)."""
+    from hetinfer.report import build_report
+
+    typer.echo(f"  {build_report(paths.root_dir() / build_dir)}")
 
 
 def main() -> None:
