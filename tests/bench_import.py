@@ -17,6 +17,7 @@ from result_files import Record, today
 
 BYTES_PER_MB = 1e6
 SEED = 42
+LATENCIES = ("ttft", "tpot", "itl")
 
 
 def detailed(requests: int, gaps: int) -> Record:
@@ -46,9 +47,6 @@ def detailed(requests: int, gaps: int) -> Record:
         **lists,
         **told,
     )
-
-
-LATENCIES = ("ttft", "tpot", "itl")
 
 
 def measure(path: Path) -> tuple[float, float]:

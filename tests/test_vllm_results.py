@@ -1,10 +1,13 @@
 import json
 import math
 import os
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hetinfer.errors import InputError
 from hetinfer.runs import frame, load_recorded
@@ -264,6 +267,39 @@ def test_a_filled_percentile_stays_between_those_the_file_states(tmp_path):
 )
 def test_detail_that_contradicts_the_run_is_refused(tmp_path, changes, what):
     assert what in refused(tmp_path, first_generation(**changes), ON_ONE_H100)
+
+
+@st.composite
+def saved_runs(draw):
+    """A run as vLLM's client saves it: mean and median always, other statistics as asked for."""
+    seconds = st.floats(1e-4, 1.0)
+    gaps = draw(st.lists(st.lists(seconds, max_size=5), min_size=1, max_size=8))
+    ttft_s = draw(st.lists(seconds, min_size=len(gaps), max_size=len(gaps)))
+    last_message_s = draw(st.sampled_from([0.0, 1e-3]))
+    outputs = [len(own) + 1 for own in gaps]
+    inputs = [10] * len(gaps)
+    tpot_s = [(sum(own) + last_message_s) / len(own) for own in gaps if own]
+    latencies = {"ttft": ttft_s, "tpot": tpot_s, "itl": [gap for own in gaps for gap in own]}
+    statistics = {"mean": np.mean, "median": np.median, "std": np.std}
+    statistics |= {f"p{p}": partial(np.percentile, q=p) for p in (50, 90, 95, 99, 100)}
+    told = {"mean", "median"} | draw(st.sets(st.sampled_from(sorted(statistics))))
+    summary = {
+        f"{statistic}_{name}_ms": float(statistics[statistic](values or 0.0) * 1000)
+        for name, values in latencies.items()
+        for statistic in told
+    }
+    detail = {"input_lens": inputs, "output_lens": outputs, "ttfts": ttft_s, "itls": gaps}
+    counts = {"num_prompts": len(gaps), "completed": len(gaps), "failed": 0}
+    counts |= {"total_input_tokens": sum(inputs), "total_output_tokens": sum(outputs)}
+    left_out = [key for key in today() if key.endswith(("_ms", "put")) or key == "latencies"]
+    return today(**dict.fromkeys(left_out) | summary | detail | counts | {"duration": 10.0})
+
+
+@given(saved_runs())
+def test_no_run_that_the_client_can_save_is_taken_for_a_contradiction(tmp_path_factory, record):
+    run = read_one(tmp_path_factory.mktemp("run"), record)
+    np.testing.assert_allclose(max(record["ttfts"]), run.ttft.p100_s)
+    np.testing.assert_allclose(np.mean(record["ttfts"]), run.ttft.mean_s)
 
 
 # What files do not say

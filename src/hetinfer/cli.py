@@ -14,7 +14,6 @@ from hetinfer.errors import InputError
 from hetinfer.notebooks import NotebookError
 
 USAGE_ERROR = 2
-INTERRUPTED = 130
 
 app = typer.Typer(
     name="hetinfer",
@@ -119,15 +118,13 @@ def import_results(  # noqa: PLR0913 - one argument an option
     result = vllm_results.load_results(files, stated, skip_bad=skip_bad)
     for error in result.skipped:
         typer.echo(f"skipped: {error}", err=True)
-    typer.echo(vllm_results.describe(result))
-    if target is None:
-        typer.echo("checked only: nothing is written without --campaign or --output")
-        return
     if campaign:
         runs.add_measured(result.runs, campaign)
-    else:
+    elif target is not None:
         runs.save_runs(runs.frame(result.runs), target)
-    typer.echo(f"written: {target}")
+    typer.echo(vllm_results.describe(result))
+    nothing = "checked only: nothing is written without --campaign or --output"
+    typer.echo(nothing if target is None else f"written: {target}")
 
 
 @app.command("verify-sources")
@@ -140,6 +137,67 @@ def verify_sources(
     check = sources.check_sources(folder)
     typer.echo(sources.report_text(check))
     raise typer.Exit(0 if check.agrees else 1)
+
+
+@app.command()
+def footprint(
+    model: Annotated[str, typer.Option(help="The model, such as phi-4.")],
+    gpu: Annotated[str, typer.Option(help="The card: rtx-4090, h100-pcie.")],
+    gpus: Annotated[int, typer.Option(help="How many of them.")],
+    rate: Annotated[float, typer.Option(help="Offered requests per second.")],
+    region: Annotated[str, typer.Option(help="The grid: FR, EU27, World.")],
+    seed: Annotated[int, typer.Option(help="Seed of the intervals' samples.")] = 0,
+) -> None:
+    """Energy and carbon per token of one configuration, with intervals and evidence."""
+    import numpy as np
+
+    from hetinfer import runs
+    from hetinfer.footprint import summary
+
+    service = summary.Service(model, gpu, gpus, rate, region)
+    found = summary.summarise(runs.load_recorded(), service, np.random.default_rng(seed))
+    typer.echo(summary.summary_text(found, service))
+
+
+Model = Annotated[str, typer.Option("--model", help="A model with recorded runs.")]
+Rate = Annotated[float, typer.Option("--rate", help="Offered rate in requests per second.")]
+Cards = Annotated[int, typer.Option("--gpus", help="Number of cards.")]
+
+
+@app.command()
+def share(model: Model, rate: Rate, gpus: Cards) -> None:
+    """Throughput of 4090s as a fraction of one H100's: estimates, intervals, evidence."""
+    from hetinfer import estimates, hardware, runs
+
+    full = hardware.find_model(model).model
+    table = estimates.share_estimates(
+        runs.load_recorded(), full, gpu_count=gpus, rate_requests_per_s=rate
+    )
+    typer.echo(estimates.estimates_text(table, decimals=3, unit="of one H100"))
+
+
+@app.command()
+def cost(
+    model: Model,
+    rate: Rate,
+    gpus: Cards,
+    gpu: Annotated[str, typer.Option("--gpu", help="The card: rtx-4090 or h100-pcie.")],
+    scenario: Annotated[str, typer.Option(help="A price list of prices.csv.")] = "study-2025",
+    price: Annotated[list[str] | None, typer.Option(help="gpu=USD per hour, repeatable.")] = None,
+) -> None:
+    """Cost per million tokens of a configuration: estimates, intervals, evidence."""
+    from hetinfer import cost as costs
+    from hetinfer import estimates, hardware, runs
+
+    table = estimates.cost_estimates(
+        runs.load_recorded(),
+        hardware.find_model(model).model,
+        costs.price_list(scenario, price or []),
+        gpu=hardware.find_gpu(gpu).gpu,
+        gpu_count=gpus,
+        rate_requests_per_s=rate,
+    )
+    typer.echo(estimates.estimates_text(table, decimals=4, unit="USD per million tokens"))
 
 
 @app.command(hidden=True)
@@ -163,7 +221,7 @@ def report(
 
 
 def main() -> None:
-    """Run one command; a user's mistake is one line on stderr and exit code 2."""
+    """Run one command; a user's mistake is one line on stderr and exit code 2, Ctrl-C code 130."""
     try:
         code = app(sys.argv[1:] or ["--help"], prog_name="hetinfer", standalone_mode=False)
         sys.stdout.flush()
@@ -180,8 +238,6 @@ def main() -> None:
     except OSError as error:
         where = error.filename or "standard output"
         _end(f"hetinfer: {error.strerror or error}: {where}", USAGE_ERROR)
-    except KeyboardInterrupt:
-        _end("hetinfer: interrupted", INTERRUPTED)
     sys.exit(code)
 
 

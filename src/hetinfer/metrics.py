@@ -159,6 +159,14 @@ def share_table(runs: pd.DataFrame, baseline: tuple[str, int] = ("h100-pcie", 1)
         columns={"throughput_tokens_per_s": "baseline_tokens_per_s"}
     )
     others = runs.loc[runs["gpu"] != baseline[0], columns]
+    if base.duplicated(keys).any():
+        raise InputError(
+            "several runs of one cell",
+            got=f"{baseline[1]}x{baseline[0]} more than once at one rate",
+            expected="one row a cell",
+            where="share_table",
+            do="average them first (average_replicates)",
+        )
     pairs = others.merge(base, on=keys, validate="many_to_one")
     if pairs.empty:
         raise InputError(

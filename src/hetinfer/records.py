@@ -50,7 +50,13 @@ def load_records(path: Path) -> Iterator[Record]:
         number += 1
         where = str(path) if number == 1 and end == len(text) else f"{path}, record {number}"
         if not isinstance(fields, dict):
-            raise _unreadable(path, f"a JSON {type(fields).__name__}")
+            raise InputError(
+                "no record",
+                got=f"a JSON {type(fields).__name__}",
+                expected="JSON objects, as a program saves its results",
+                where=path,
+                do="remove that file, or skip it with --skip-bad",
+            )
         yield Record(fields, path, where)
         position = end
         while position < len(text) and text[position].isspace():

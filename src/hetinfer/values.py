@@ -2,9 +2,10 @@
 
 import json
 import math
+import numbers
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,7 @@ from hetinfer.paths import write_atomically
 Evidence = Literal["printed", "recorded", "measured", "simulated", "reference"]
 EVIDENCE: tuple[Evidence, ...] = ("printed", "recorded", "measured", "simulated", "reference")
 UNCERTAINTY_DIGITS = 2  # significant digits of an interval's half width, as metrology advises
+EXACT = Context(prec=1000)  # more digits than any float has: rounding is by decimals alone
 HALF_UNIT_SLACK = 1e-9  # a value exactly between two printed ones agrees with both
 FLOAT_SLACK = 1e-12  # and binary fractions are not decimal ones
 
@@ -45,8 +47,8 @@ def quote(  # noqa: PLR0913 - a number has this many facets, each named
 ) -> Value:
     """A named number with its text: exact if an int, else rounded by its interval or `decimals`.
 
-    Raises InputError for a name twice in use, a value outside its interval, or a number that is
-    neither exact nor has a stated precision.
+    Raises InputError for a value outside its interval, or a number that is neither exact nor has a
+    stated precision.
     """
     if evidence not in EVIDENCE:
         raise _value_error(name, evidence, f"one of {', '.join(EVIDENCE)}")
@@ -55,6 +57,7 @@ def quote(  # noqa: PLR0913 - a number has this many facets, each named
     if low is not None and high is not None and not low <= value <= high:
         raise _value_error(name, value, f"a value between {low} and {high}")
     text = number_text(value, low=low, high=high, decimals=decimals)
+    value = int(value) if isinstance(value, numbers.Integral) else float(value)
     return Value(name, value, low, high, unit, evidence, chapter, text)
 
 
@@ -71,13 +74,11 @@ def number_text(
     that its interval's half width keeps two significant digits, unless `decimals` says otherwise.
     Any other number needs `decimals`.
     """
-    if isinstance(value, int):
+    if isinstance(value, numbers.Integral):
         if decimals is not None:
             raise _value_error("exact number", value, "no rounding of an exact number")
-        return f"{value:,}"
-    if not math.isfinite(value):
-        raise _value_error("number", value, "a finite number")
-    if decimals is None and low is not None and high is not None:
+        return f"{int(value):,}"
+    if decimals is None and low is not None and high is not None and low < high:
         decimals = decimals_for((high - low) / 2)
     if decimals is None:
         raise _value_error("number", value, "an interval, or decimals that state its precision")
@@ -90,14 +91,27 @@ def interval_text(low: float, high: float, *, decimals: int | None = None) -> st
     return f"{rounded(low, places)} to {rounded(high, places)}"
 
 
+def estimate_text(
+    estimate: float, low: float, high: float, confidence: float, *, decimals: int
+) -> str:
+    """An estimate with its interval and confidence as text; says so where there is no interval."""
+    number = rounded(estimate, decimals)
+    if math.isnan(low) or math.isnan(high):
+        return f"{number} (no interval: too few models)"
+    interval = interval_text(low, high, decimals=decimals)
+    return f"{number} ({rounded(100 * confidence, 0)} %: {interval})"
+
+
 def rounded(value: float, decimals: int) -> str:
     """Decimal rounding of the number's shortest text, half to even: 0.25 to one decimal is 0.2.
 
     Works on what a reader sees (`repr`), not on the binary fraction behind it, so 2.675 gives 2.68.
     Thousands are set off by commas; minus zero loses its sign.
     """
+    if not math.isfinite(value):
+        raise _value_error("number", value, "a finite number")
     quantum = Decimal(1).scaleb(-decimals)
-    result = Decimal(repr(float(value))).quantize(quantum, rounding=ROUND_HALF_EVEN)
+    result = Decimal(repr(float(value))).quantize(quantum, ROUND_HALF_EVEN, EXACT)
     if result == 0:
         result = abs(result)
     return f"{result:,f}" if decimals > 0 else f"{int(result):,}"
@@ -105,7 +119,9 @@ def rounded(value: float, decimals: int) -> str:
 
 def decimals_for(half_width: float) -> int:
     """Decimals at which an uncertainty keeps two significant digits, 0 at least."""
-    if half_width <= 0:
+    if not 0 <= half_width < math.inf:
+        raise _value_error("half width", half_width, "a finite number of 0 or more")
+    if half_width == 0:
         return 0
     exponent = math.floor(math.log10(half_width))
     return max(0, UNCERTAINTY_DIGITS - 1 - exponent)
@@ -113,7 +129,10 @@ def decimals_for(half_width: float) -> int:
 
 def printed_decimals(printed: str) -> int:
     """Decimals of a printed number: 3 for `0.111`, 0 for `62`."""
-    exponent = Decimal(printed).as_tuple().exponent
+    try:
+        exponent = Decimal(printed).as_tuple().exponent
+    except InvalidOperation as error:
+        raise _value_error("printed number", printed, "a decimal number") from error
     if not isinstance(exponent, int):
         raise _value_error("printed number", printed, "a decimal number")
     return -exponent

@@ -29,7 +29,7 @@ _WORDS = {
     "GPU count": "with {} GPUs",
     "percentile": "for P{}",
     "cost basis": "{}",
-    "board power assumption": "{}",
+    "board power assumption": "with the H100 at {}",
     "card": "for {}",
 }
 

@@ -1,0 +1,264 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hetinfer.cli import main
+from hetinfer.paths import data_dir
+from hetinfer.runs import load_runs
+from result_files import study_generation, today, write, write_study
+
+FULL = Path("/dev/full")
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """A clone with the reference tables alone, so that campaigns go nowhere else."""
+    reference = data_dir("reference")
+    (tmp_path / "clone" / "data" / "recorded").mkdir(parents=True)
+    (tmp_path / "clone" / "data" / "reference").symlink_to(reference)
+    monkeypatch.setenv("HETINFER_ROOT", str(tmp_path / "clone"))
+    return tmp_path / "clone"
+
+
+@pytest.fixture
+def hetinfer(capsys, monkeypatch):
+    """Runs the command line within this process: exit code, output and errors."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["hetinfer", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def refused(hetinfer):
+    """Runs what must be refused: the one line that a user's mistake gives."""
+
+    def run(*arguments):
+        code, output, errors = hetinfer(*arguments)
+        assert (2, "") == (code, output)
+        assert errors.startswith("hetinfer: ")
+        assert 1 == errors.count("\n")
+        return errors
+
+    return run
+
+
+def start(*arguments, **options):
+    """Starts the command line as a process of its own."""
+    command = [sys.executable, "-m", "hetinfer", *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
+    return subprocess.Popen(command, **pipes)
+
+
+def ended(process):
+    output, errors = process.communicate(timeout=60)
+    return process.returncode, output, errors
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def seconds_of_the_day(number):
+    return f"20250610-{number // 3600:02}{number // 60 % 60:02}{number % 60:02}"
+
+
+# import
+
+
+def test_import_says_what_it_read_and_that_nothing_is_written(hetinfer, tmp_path):
+    write(tmp_path / "a.json", study_generation())
+    code, output, errors = hetinfer("import", tmp_path)
+    assert (0, "") == (code, errors)
+    assert "runs: 1, from 1 files" in output
+    assert "nothing is written" in output
+    assert ["a.json"] == names(tmp_path)
+
+
+def test_import_writes_a_table(hetinfer, tmp_path):
+    write(tmp_path / "in" / "a.json", study_generation(gpu_count=None))
+    target = tmp_path / "out" / "runs.csv"
+    options = ["--gpu-count", 8, "--engine-version", "0.10", "--dataset", "sonnet"]
+    code, output, _ = hetinfer("import", tmp_path / "in", "--output", target, *options)
+    (run,) = load_runs(target).to_dict("records")
+    assert (0, 8, "0.10", "sonnet", "measured") == (
+        code,
+        run["gpu_count"],
+        run["engine_version"],
+        run["dataset"],
+        run["evidence"],
+    )
+    assert str(target) in output
+
+
+def test_import_adds_to_a_campaign_only_what_is_new(hetinfer, refused, tmp_path, root):
+    first = write(tmp_path / "a.json", study_generation())
+    second = write(tmp_path / "b.json", today())
+    table = root / "data" / "measured" / "mine" / "runs.csv"
+    assert 0 == hetinfer("import", first, "--campaign", "mine")[0]
+    assert 0 == hetinfer("import", second, "--campaign", "mine")[0]
+    assert 2 == len(load_runs(table))
+    before = table.read_bytes()
+    assert "duplicate run" in refused("import", first, "--campaign", "mine")
+    assert before == table.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["../mine", "a/b", ".", "..", "/tmp"])
+def test_import_to_a_campaign_that_is_no_plain_name_is_refused(refused, tmp_path, root, name):
+    write(tmp_path / "a.json", study_generation())
+    assert "campaign name" in refused("import", tmp_path, "--campaign", name)
+    assert not (root / "data" / "measured").exists()
+
+
+def test_import_to_two_places_or_to_another_kind_of_file_is_refused(refused, tmp_path):
+    write(tmp_path / "a.json", study_generation())
+    refused("import", tmp_path, "--campaign", "a", "--output", tmp_path / "a.csv")
+    refused("import", tmp_path, "--output", tmp_path / "a.parquet")
+    assert ["a.json"] == names(tmp_path)
+
+
+def test_an_empty_folder_is_refused(refused, tmp_path):
+    assert "empty folder" in refused("import", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [('{"date": "2025', "unreadable file"), ('{"a": 1}', "no result of a serving benchmark")],
+)
+def test_truncated_or_foreign_json_is_refused(refused, tmp_path, text, what):
+    (tmp_path / "bad.json").write_text(text)
+    errors = refused("import", tmp_path, "--output", tmp_path / "runs.csv")
+    assert what in errors
+    assert "bad.json" in errors
+    assert ["bad.json"] == names(tmp_path)
+
+
+def test_a_negative_duration_is_refused(refused, tmp_path):
+    write(tmp_path / "a.json", study_generation(duration=-2.0))
+    assert "duration: got -2.0" in refused("import", tmp_path)
+
+
+def test_an_unknown_gpu_is_refused_with_the_known_ones(refused, tmp_path):
+    write(tmp_path / "a.json", study_generation(gpu_name="Voodoo 2"))
+    errors = refused("import", tmp_path)
+    assert "h100-pcie" in errors
+    assert "add a row" in errors
+
+
+def test_a_duplicate_run_is_refused_and_both_files_are_named(refused, tmp_path):
+    write(tmp_path / "a.json", study_generation())
+    write(tmp_path / "b.json", study_generation())
+    errors = refused("import", tmp_path)
+    assert "a.json" in errors
+    assert "b.json" in errors
+
+
+def test_one_bad_file_of_a_thousand_is_named_or_skipped(hetinfer, refused, tmp_path):
+    for number in range(1000):
+        record = study_generation(date=seconds_of_the_day(number))
+        write(tmp_path / "in" / f"{number:03}.json", record)
+    write(tmp_path / "in" / "567.json", study_generation(completed=5))
+    target = tmp_path / "runs.csv"
+    errors = refused("import", tmp_path / "in", "--output", target)
+    assert "567.json" in errors
+    assert not target.exists()
+    arguments = ["import", tmp_path / "in", "--output", target, "--skip-bad"]
+    code, output, errors = hetinfer(*arguments)
+    assert 0 == code
+    assert "runs: 999, from 999 files" in output
+    assert errors.startswith("skipped: completed requests")
+    assert "567.json" in errors
+    assert 999 == len(load_runs(target))
+
+
+# verify-sources
+
+
+def test_verify_sources_agrees_with_the_study_s_files(hetinfer, tmp_path):
+    write_study(tmp_path)
+    code, output, errors = hetinfer("verify-sources", tmp_path)
+    assert (0, "120 files and 130 runs compared: all agree\n", "") == (code, output, errors)
+
+
+def test_verify_sources_names_each_difference(hetinfer, tmp_path):
+    first, second, *_ = write_study(tmp_path)
+    first.unlink()
+    second.write_text(second.read_text().replace("vllm", "tgi"))
+    code, output, _ = hetinfer("verify-sources", tmp_path)
+    assert 1 == code
+    assert f"missing: {first.name}" in output
+    assert f"differs: {second.name}: sha256" in output
+    assert "engine is tgi, recorded vllm" in output
+
+
+def test_verify_sources_of_another_folder_is_refused(refused, tmp_path):
+    assert "none of the study's files" in refused("verify-sources", tmp_path)
+
+
+# Every command
+
+
+def test_without_arguments_the_commands_are_listed(hetinfer):
+    code, output, errors = hetinfer()
+    assert (0, "") == (code, errors)
+    assert "verify-sources" in output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["import"],
+        ["bogus"],
+        ["import", ".", "--gpu-count", "many"],
+        ["import", ".", "--gpu-count", "0"],
+        ["import", ".", "--bogus"],
+        ["import", "/nowhere/at-all"],
+    ],
+)
+def test_a_wrong_command_line_is_refused_in_one_line(refused, arguments):
+    refused(*arguments)
+
+
+def test_a_target_that_cannot_be_written_is_named(refused, tmp_path):
+    path = write(tmp_path / "a.json", study_generation())
+    assert str(path / "runs.csv") in refused("import", path, "--output", path / "runs.csv")
+
+
+def test_the_module_is_the_command_line(tmp_path):
+    (tmp_path / "a.json").write_text("{")
+    code, output, errors = ended(start("import", tmp_path))
+    assert (2, "", 1) == (code, output, errors.count("\n"))
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="needs a device that is full")
+def test_a_full_disk_is_said_in_one_line(tmp_path):
+    write(tmp_path / "a.json", study_generation())
+    with FULL.open("w") as full:
+        code, _, errors = ended(start("import", tmp_path, stdout=full))
+    assert (2, "hetinfer: No space left on device: standard output\n") == (code, errors)
+
+
+def test_a_reader_that_goes_away_is_no_error_to_talk_about(tmp_path):
+    write(tmp_path / "a.json", study_generation())
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = start("import", tmp_path, stdout=writing)
+    os.close(writing)
+    code, _, errors = ended(process)
+    assert (1, "") == (code, errors)
+
+
+def test_an_interrupt_ends_with_130(tmp_path):
+    os.mkfifo(tmp_path / "endless.json")
+    process = start("import", tmp_path)
+    with (tmp_path / "endless.json").open("w"):  # opens once the process reads it
+        process.send_signal(signal.SIGINT)
+        assert (130, "", "") == ended(process)
