@@ -16,7 +16,7 @@ HETINFER := $(BIN)/hetinfer
 export PYTHONHASHSEED := 0
 
 SOURCES := $(shell find src -type f -not -name '*.pyc')
-DATA := $(shell find data/recorded data/published data/reference data/measured data/fitted -type f)
+DATA := $(shell find data -type f -not -path "data/expected/*")
 CHAPTERS := $(filter-out 00-%,$(notdir $(basename $(wildcard notebooks/[0-9]*.ipynb))))
 EXECUTED := $(CHAPTERS:%=$(BUILD)/notebooks/%.ipynb)
 BEFORE_CLAIMS := $(filter-out $(BUILD)/notebooks/09-claims.ipynb,$(EXECUTED))
@@ -68,6 +68,7 @@ lock: ## Resolve requirements.lock anew from pyproject.toml
 	  --no-emit-index-url --no-annotate --no-header --quiet -o requirements.lock
 
 expected: ## Make the present build the expected one (after a meant change; say why in CHANGELOG.md)
+	@$(MAKE) --no-print-directory clean reproduce
 	@$(HETINFER) verify --build-dir $(BUILD) --write
 
 checksums: ## Write data/SHA256SUMS anew (after a meant change of an input)
