@@ -13,16 +13,15 @@ BUILD := $(if $(filter default,$(SIZE)),build,build/$(SIZE))
 VENV := .venv
 BIN := $(VENV)/bin
 HETINFER := $(BIN)/hetinfer
-export MPLBACKEND := agg
 export PYTHONHASHSEED := 0
 
-SOURCES := $(shell find src -name '*.py' -o -name '*.html' -o -name '*.css' -o -name '*.toml')
-DATA := $(shell find data/recorded data/published data/reference data/measured data/fitted -type f)
+SOURCES := $(shell find src -type f -not -name '*.pyc')
+DATA := $(shell find data -type f -not -path "data/expected/*")
 CHAPTERS := $(filter-out 00-%,$(notdir $(basename $(wildcard notebooks/[0-9]*.ipynb))))
 EXECUTED := $(CHAPTERS:%=$(BUILD)/notebooks/%.ipynb)
 BEFORE_CLAIMS := $(filter-out $(BUILD)/notebooks/09-claims.ipynb,$(EXECUTED))
 
-.PHONY: help env reproduce build verify kick test lint bench lab clean distclean lock expected checksums
+.PHONY: help env reproduce build verify kick test test-browser lint bench lab clean distclean lock expected checksums
 
 help: ## This list
 	@echo "Two commands do everything: make reproduce, make test. Targets:"
@@ -45,6 +44,9 @@ kick: $(VENV)/.ready ## First look: small sizes into build/kick, ends in "works"
 test: $(VENV)/.ready ## Unit, property, golden, notebook and CLI tests (2 min; Python only)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
+test-browser: $(VENV)/.browser build ## Report and explorer in a real Chromium (2 min; Debian's chromium or your own)
+	@HETINFER_BROWSER=1 $(BIN)/python -m pytest tests/browser
+
 lint: $(VENV)/.ready ## Style, types and import contract (20 s)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 
@@ -66,6 +68,7 @@ lock: ## Resolve requirements.lock anew from pyproject.toml
 	  --no-emit-index-url --no-annotate --no-header --quiet -o requirements.lock
 
 expected: ## Make the present build the expected one (after a meant change; say why in CHANGELOG.md)
+	@$(MAKE) --no-print-directory clean reproduce
 	@$(HETINFER) verify --build-dir $(BUILD) --write
 
 checksums: ## Write data/SHA256SUMS anew (after a meant change of an input)
@@ -82,6 +85,14 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv==$(UV_VERSION)" 2> >(grep -v '^WARNING: Location' >&2)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.browser: requirements-browser.lock $(VENV)/.ready
+	@command -v chromium >/dev/null || test -n "$${HETINFER_CHROMIUM:-}" || { \
+	  echo "installing chromium (apt, once)"; \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } >/dev/null 2>&1; } || { \
+	  echo "no chromium: install it as root, or set HETINFER_CHROMIUM to the path of yours"; exit 1; }
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --no-deps -r requirements-browser.lock
 	@touch $@
 
 # --- from data to report -----------------------------------------------------------------------

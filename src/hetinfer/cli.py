@@ -139,6 +139,87 @@ def verify_sources(
     raise typer.Exit(0 if check.agrees else 1)
 
 
+@app.command()
+def footprint(
+    model: Annotated[str, typer.Option(help="The model, such as phi-4.")],
+    gpu: Annotated[str, typer.Option(help="The card: rtx-4090, h100-pcie.")],
+    gpus: Annotated[int, typer.Option(help="How many of them.")],
+    rate: Annotated[float, typer.Option(help="Offered requests per second.")],
+    region: Annotated[str, typer.Option(help="The grid: FR, EU27, World.")],
+    seed: Annotated[int, typer.Option(help="Seed of the intervals' samples.")] = 0,
+) -> None:
+    """Energy and carbon per token of one configuration, with intervals and evidence."""
+    import numpy as np
+
+    from hetinfer import runs
+    from hetinfer.footprint import summary
+
+    service = summary.Service(model, gpu, gpus, rate, region)
+    found = summary.summarise(runs.load_recorded(), service, np.random.default_rng(seed))
+    typer.echo(summary.summary_text(found, service))
+
+
+Model = Annotated[str, typer.Option("--model", help="A model with recorded runs.")]
+Rate = Annotated[float, typer.Option("--rate", help="Offered rate in requests per second.")]
+Cards = Annotated[int, typer.Option("--gpus", help="Number of cards.")]
+
+
+@app.command()
+def share(model: Model, rate: Rate, gpus: Cards) -> None:
+    """Throughput of 4090s as a fraction of one H100's: estimates, intervals, evidence."""
+    from hetinfer import estimates, hardware, runs
+
+    full = hardware.find_model(model).model
+    table = estimates.share_estimates(
+        runs.load_recorded(), full, gpu_count=gpus, rate_requests_per_s=rate
+    )
+    typer.echo(estimates.estimates_text(table, decimals=3, unit="of one H100"))
+
+
+@app.command()
+def cost(
+    model: Model,
+    rate: Rate,
+    gpus: Cards,
+    gpu: Annotated[str, typer.Option("--gpu", help="The card: rtx-4090 or h100-pcie.")],
+    scenario: Annotated[str, typer.Option(help="A price list of prices.csv.")] = "study-2025",
+    price: Annotated[list[str] | None, typer.Option(help="gpu=USD per hour, repeatable.")] = None,
+) -> None:
+    """Cost per million tokens of a configuration: estimates, intervals, evidence."""
+    from hetinfer import cost as costs
+    from hetinfer import estimates, hardware, runs
+
+    table = estimates.cost_estimates(
+        runs.load_recorded(),
+        hardware.find_model(model).model,
+        costs.price_list(scenario, price or []),
+        gpu=hardware.find_gpu(gpu).gpu,
+        gpu_count=gpus,
+        rate_requests_per_s=rate,
+    )
+    typer.echo(estimates.estimates_text(table, decimals=4, unit="USD per million tokens"))
+
+
+@app.command(hidden=True)
+def paper(
+    build_dir: Annotated[Path, typer.Option(help="The build it quotes.")] = Path("build"),
+) -> None:
+    """Typeset the paper from a build's values, claims and figures (what make calls)."""
+    from hetinfer.paper import compile_paper
+
+    typer.echo(f"  {compile_paper(paths.root_dir() / build_dir)}")
+
+
+@app.command(hidden=True)
+def report(
+    build_dir: Annotated[Path, typer.Option(help="The finished build.")] = Path("build"),
+) -> None:
+    """Write the HTML report of a finished build (what make calls)."""
+    from hetinfer.report import build_report
+
+    typer.echo(f"  {build_report(paths.root_dir() / build_dir)}")
+
+
 def main() -> None:
     """Run one command; a user's mistake is one line on stderr and exit code 2, Ctrl-C code 130."""
     try:

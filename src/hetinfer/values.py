@@ -91,6 +91,17 @@ def interval_text(low: float, high: float, *, decimals: int | None = None) -> st
     return f"{rounded(low, places)} to {rounded(high, places)}"
 
 
+def estimate_text(
+    estimate: float, low: float, high: float, confidence: float, *, decimals: int
+) -> str:
+    """An estimate with its interval and confidence as text; says so where there is no interval."""
+    number = rounded(estimate, decimals)
+    if math.isnan(low) or math.isnan(high):
+        return f"{number} (no interval: too few models)"
+    interval = interval_text(low, high, decimals=decimals)
+    return f"{number} ({rounded(100 * confidence, 0)} %: {interval})"
+
+
 def rounded(value: float, decimals: int) -> str:
     """Decimal rounding of the number's shortest text, half to even: 0.25 to one decimal is 0.2.
 

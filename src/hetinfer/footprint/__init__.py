@@ -1,0 +1,1 @@
+"""Energy and carbon of serving tokens: running the hardware, and having it made."""
