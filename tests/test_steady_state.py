@@ -86,3 +86,7 @@ def test_capacity_text_gives_cold_and_warm_with_a_range():
     text = capacity_text(served, Load(served.lengths, 500), (0.5, 0.1), [1, 2])
     assert "P99 TTFT <= 500.0 ms, P99 TPOT <= 100.0 ms" in text
     assert "over 2 seeds" in text.splitlines()[-1]
+    several = find_served("DeepSeek-R1-Distill-Qwen-14B", "rtx-4090", 4)
+    text = capacity_text(several, Load(several.lengths, 500), (2.0, np.inf), [1])
+    assert "with a host that keeps up" in text.splitlines()[0]
+    assert "0.00 requests/s" not in text
