@@ -262,3 +262,65 @@ def test_an_interrupt_ends_with_130(tmp_path):
     with (tmp_path / "endless.json").open("w"):  # opens once the process reads it
         process.send_signal(signal.SIGINT)
         assert (130, "", "") == ended(process)
+
+
+QWEN_14B = ["--model", "DeepSeek-R1-Distill-Qwen-14B"]
+
+
+def test_share_prints_estimates_with_interval_and_evidence(hetinfer):
+    code, output, _ = hetinfer("share", *QWEN_14B, "--rate", 16, "--gpus", 4)
+    assert code == 0
+    assert output.splitlines()[0].startswith("recorded ")
+    assert output.count("evidence: recorded") == len(output.splitlines()) == 5
+
+
+def test_cost_prints_the_studys_cost_and_another_at_another_price(hetinfer):
+    cell = [*QWEN_14B, "--gpu", "rtx-4090", "--rate", 16, "--gpus", 4]
+    _, output, _ = hetinfer("cost", *cell)
+    _, dearer, _ = hetinfer("cost", *cell, "--price", "rtx-4090=0.50")
+    assert "0.139" in output.splitlines()[0]
+    assert "0.278" in dearer.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--rate", 64, "--gpus", 4], "rate outside the measured ones"),
+        (["--rate", 8, "--gpus", 0], "GPU count outside the measured ones"),
+        (["--rate", "nan", "--gpus", 4], "rate outside the measured ones"),
+    ],
+)
+def test_share_of_what_no_run_brackets_is_refused(refused, options, reason):
+    assert reason in refused("share", *QWEN_14B, *options)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--gpu", "banana"], "unknown GPU"),
+        (["--gpu", "a100-sxm"], "GPU without runs"),
+        (["--gpu", "rtx-4090", "--price", "rtx-4090"], "price not understood"),
+        (["--gpu", "rtx-4090", "--price", "rtx-4090=-1"], "price not positive"),
+        (["--gpu", "rtx-4090", "--scenario", "gold"], "unknown price scenario"),
+    ],
+)
+def test_cost_without_a_usable_gpu_or_price_is_refused(refused, options, reason):
+    assert reason in refused("cost", *QWEN_14B, "--rate", 8, "--gpus", 2, *options)
+
+
+def test_simulate_and_capacity_print_what_an_engine_does(hetinfer):
+    engine = ["--model", "DeepSeek-R1-Distill-Qwen-14B", "--gpu", "h100-pcie", "--requests", "500"]
+    code, output, _ = hetinfer("simulate", *engine, "--rate", "4")
+    assert code == 0
+    assert "evidence simulated" in output
+    code, output, _ = hetinfer("capacity", *engine, "--seeds", "1", "--ttft-p99-ms", "300")
+    assert code == 0
+    assert "cold (new prompts)" in output
+
+
+def test_simulating_what_cannot_be_is_refused(refused):
+    model = ["--model", "Meta-Llama-3-70B-Instruct", "--gpu", "rtx-4090", "--rate", "1"]
+    assert "does not fit" in refused("simulate", *model)
+    model[1] = "DeepSeek-R1-Distill-Qwen-7B"
+    assert "run too short" in refused("simulate", *model, "--requests", "5")
+    assert "no arrivals" in refused("simulate", *model[:-1], "0")

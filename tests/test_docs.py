@@ -1,6 +1,9 @@
 """Documents: what README and ARTIFACT say is what there is."""
 
 import re
+import shlex
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -42,3 +45,23 @@ def test_the_readme_lists_every_chapter():
     listed = re.findall(r"^\| `([\w-]+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
     chapters = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
     assert chapters <= set(listed)
+
+
+def commands(name: str) -> list[str]:
+    """Each `hetinfer` command of a document, in code blocks and in tables; not those that need."""
+    text = (ROOT / name).read_text()
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    lines += re.findall(r"`(\.venv/bin/hetinfer [^`]+)`", text)
+    ours = [line for line in lines if line.startswith(".venv/bin/hetinfer ")]
+    return [line.removeprefix(".venv/bin/hetinfer ") for line in ours if "# needs" not in line]
+
+
+@pytest.mark.parametrize("command", sorted({c for name in DOCUMENTS for c in commands(name)}))
+def test_a_documented_command_runs(command):
+    result = subprocess.run(
+        [sys.executable, "-m", "hetinfer", *shlex.split(command, comments=True)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert result.stdout

@@ -96,9 +96,7 @@ def test_quoted_rows_are_named_from_the_row_and_keep_their_interval():
             "high": [0.842, np.nan],
         }
     )
-    three, one = quote_rows(
-        table, "share", name="share_{gpu_count}x4090", unit="%", scale=100, chapter="02"
-    )
+    three, one = quote_rows(table, "share", name="share_{gpu_count}x4090", unit="%", chapter="02")
     assert (three.name, three.text, one.name, one.text) == (
         "share_4x4090",
         "72",

@@ -4,6 +4,7 @@ The truth is a fitted form; models differ from it by a random intercept and rand
 rate and log2 GPU count, runs by independent noise, all with the spreads of the recorded runs.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -200,6 +201,32 @@ def coverage_table(
         by_group = pd.Series(row).groupby(pd.Series(groups), sort=False)
         rows += [(method, name, v.mean(), v.min(), size) for name, v in by_group]
     return pd.DataFrame(rows, columns=["method", "group", "coverage", "lowest", "n_datasets"])
+
+
+def coverage_by_form(
+    fits: Sequence[Regression],
+    table: pd.DataFrame,
+    cells: pd.DataFrame,
+    *,
+    sizes: tuple[int, int],
+    seed: int,
+    n_jobs: int = 1,
+) -> pd.DataFrame:
+    """`coverage_table` of each fit taken for the truth, with a column form.
+
+    Groups are the coefficients and the means at each GPU count of `cells`; `sizes` are the numbers
+    of data sets for intervals with a formula and for bootstraps; `table` is what was fitted.
+    """
+    counts = [f"{count} GPUs" for count in cells["gpu_count"]]
+    pieces = []
+    for fit in fits:
+        groups = ["coefficients"] * len(fit.coefficients) + counts
+        truth = known_truth(fit, table, cells)
+        piece = coverage_table(
+            truth, groups, n_datasets=sizes[0], n_resampled=sizes[1], seed=seed, n_jobs=n_jobs
+        )
+        pieces.append(piece.assign(form=fit.form.name))
+    return pd.concat(pieces, ignore_index=True)
 
 
 def interval_table(fit: Regression, table: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:

@@ -25,12 +25,13 @@ from hetinfer.share import (
     share_cell,
     share_pairs,
 )
-from hetinfer.values import Value, decimals_for, estimate_text, interval_text, quote
+from hetinfer.values import Evidence, Value, decimals_for, estimate_text, interval_text, quote
 
 # kind, estimate, low, high, confidence
 Estimate = tuple[str, float, float, float, float]
 COLUMNS = ["kind", "estimate", "low", "high", "confidence"]
 KEYS = [*CONFIGURATION, "rate_requests_per_s"]
+HUNDREDTHS = {"%": 100, "points": 100}
 
 
 def share_estimates(
@@ -97,23 +98,30 @@ def cost_estimates(
 
 
 def quote_rows(
-    table: pd.DataFrame, column: str, *, name: str, unit: str, scale: float, chapter: str
+    table: pd.DataFrame,
+    column: str,
+    *,
+    name: str,
+    unit: str,
+    chapter: str,
+    evidence: Evidence = "recorded",
 ) -> list[Value]:
-    """A quoted number a row, with its interval where it has one (low, high); evidence recorded.
+    """A quoted number a row, with its interval where the row has one (columns low and high).
 
-    `name` is filled from the row, such as `share_{gpu_count:g}x4090_{rate_requests_per_s:g}qps`;
-    numbers are multiplied by `scale`. Without interval, two significant digits are kept.
+    `name` is filled from the row, such as `share_{gpu_count:g}x4090_{rate_requests_per_s:g}qps`. In
+    % and points a fraction becomes hundredths. Without interval, two significant digits are kept.
     """
     quoted = []
     for row in table.to_dict("records"):
-        value, low, high = (scale * float(row[key]) for key in (column, "low", "high"))
+        numbers = [row[column], row.get("low", math.nan), row.get("high", math.nan)]
+        value, low, high = (HUNDREDTHS.get(unit, 1) * float(number) for number in numbers)
         known = not math.isnan(low + high)
         quoted.append(
             quote(
                 name.format_map(row),
                 value,
                 unit=unit,
-                evidence="recorded",
+                evidence=evidence,
                 chapter=chapter,
                 low=low if known else None,
                 high=high if known else None,

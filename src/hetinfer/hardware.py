@@ -75,6 +75,12 @@ def load_table(path: Path, *, text: Collection[str] = ()) -> pd.DataFrame:
     return table
 
 
+def load_text_table(path: Path) -> pd.DataFrame:
+    """Read one CSV table with every cell as its text, since a printed digit is a precision."""
+    load_table(path)
+    return pd.read_csv(path, dtype=str, keep_default_na=False)
+
+
 @cache
 def load_gpus() -> dict[str, Gpu]:
     """Every known card, by its short name (`h100-pcie`, `rtx-4090`, ...)."""

@@ -35,16 +35,17 @@ def run_order(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*CONFIGURATION, "replicate", "order", "minutes"])
 
 
-def with_drain(runs: pd.DataFrame, seed: int = STUDY_SEED) -> pd.DataFrame:
-    """The runs with `window_s`, the sum of their arrival gaps, and `drain_s` = duration - window.
+def with_window(runs: pd.DataFrame, seed: int = STUDY_SEED) -> pd.DataFrame:
+    """The runs with `window_s`, the sum of their arrival gaps, and `beyond_window_s`, the rest.
 
-    The gaps are those of the seed, replayed; a negative drain disproves it.
+    The gaps are those of the seed, replayed; a run shorter than its window disproves it. The drain
+    of the statistical models (`drain.py`) starts at the last arrival, a little before its end.
     """
     window = [
         arrival_window_s(prompts, rate, seed)
         for prompts, rate in zip(runs["prompts"], runs["rate_requests_per_s"], strict=True)
     ]
-    return runs.assign(window_s=window, drain_s=runs["duration_s"] - window)
+    return runs.assign(window_s=window, beyond_window_s=runs["duration_s"] - window)
 
 
 def noise_table(runs: pd.DataFrame) -> pd.DataFrame:

@@ -17,9 +17,15 @@ from scipy import stats
 from hetinfer.drain import check_count, interpolate_drain_s, with_drains
 from hetinfer.errors import InputError
 from hetinfer.hardware import load_models, short_name
-from hetinfer.intervals import CONFIDENCE, mean_interval, t_interval
+from hetinfer.intervals import (
+    CONFIDENCE,
+    mean_interval,
+    replicate_freedom,
+    replicate_noise,
+    t_interval,
+)
 from hetinfer.metrics import share_table
-from hetinfer.regression import Form, Regression, fit_regression, predict_mean
+from hetinfer.regression import Form, Regression, fit_regression, lack_of_fit, predict_mean
 from hetinfer.runs import CONFIGURATION, average_replicates
 from hetinfer.validation import Predictor, leave_one_out
 from hetinfer.workload import study_arrivals_s
@@ -234,6 +240,30 @@ def band_half_width(band: pd.DataFrame, rate_requests_per_s: Array) -> Array:
     known = np.log2(band["rate_requests_per_s"].to_numpy(dtype=float))
     widths = band["half_width"].to_numpy(dtype=float)
     return np.asarray(np.interp(np.log2(rate_requests_per_s), known, widths))
+
+
+def misfit_table(
+    fits: Iterable[Regression], pairs: pd.DataFrame, runs: pd.DataFrame
+) -> pd.DataFrame:
+    """Each form's relative residual of share beside the noise of repeating both runs of a pair.
+
+    Columns: form, residual_frac, noise_frac, times_noise, variance_ratio (F) and p_value, as
+    `regression.lack_of_fit`.
+    """
+    noise_frac = float(np.sqrt(2)) * replicate_noise(runs, "throughput_tokens_per_s")
+    rows = []
+    for fit in fits:
+        residual_frac, ratio, p_value = lack_of_fit(
+            pairs["share"].to_numpy(dtype=float),
+            predict_share(fit, pairs)["estimate"].to_numpy(dtype=float),
+            n_parameters=len(fit.coefficients),
+            noise_frac=noise_frac,
+            noise_freedom=replicate_freedom(runs),
+        )
+        times = residual_frac / noise_frac
+        rows.append((fit.form.name, residual_frac, noise_frac, times, ratio, p_value))
+    columns = ["form", "residual_frac", "noise_frac", "times_noise", "variance_ratio", "p_value"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def count_effect(fit: Regression, rates_requests_per_s: Iterable[float]) -> pd.DataFrame:

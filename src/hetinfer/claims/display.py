@@ -55,7 +55,7 @@ def shown_cells(judgement: Judgement) -> pd.DataFrame:
     cells = judgement.finding.cells
     ordered = cells.sort_values("in_scope", ascending=False, kind="stable")
     if len(ordered) > MOST_CELLS_SHOWN:
-        contradicting = ordered[~ordered["holds"].astype(bool)]
+        contradicting = ordered[ordered["in_scope"] & ~ordered["holds"].astype(bool)]
         ordered = contradicting if len(contradicting) else ordered
     shown = ordered.head(MOST_CELLS_SHOWN).copy()
     shown["holds"] = [

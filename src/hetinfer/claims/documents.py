@@ -6,7 +6,7 @@ from hetinfer.claims.rule import Claim, Finding, near
 from hetinfer.claims.study import Study, bounds, labelled
 from hetinfer.hardware import load_models, short_name
 from hetinfer.published import PAPER, README, compare_cells, rows_printing, untabulated
-from hetinfer.recorded import run_order, warm_cache_table, with_drain
+from hetinfer.recorded import run_order, warm_cache_table, with_window
 from hetinfer.values import rounded
 
 
@@ -106,8 +106,8 @@ def s32(_: Claim, study: Study) -> Finding:
 
 def s33(_: Claim, study: Study) -> Finding:
     """Prompts, burstiness, and duration less the replayed arrival gaps, in s, of every run."""
-    runs = with_drain(study.runs)
-    cells = labelled(runs, runs["drain_s"])
+    runs = with_window(study.runs)
+    cells = labelled(runs, runs["beyond_window_s"])
     as_said = (runs["prompts"] == 200) & (runs["burstiness"] == 1)
     cells["holds"] = as_said.to_numpy() & (cells["value"] >= 0)
     orders = run_order(study.runs)["order"].value_counts()

@@ -11,8 +11,8 @@ from hetinfer.values import rounded
 
 GRID_G_PER_KWH = 242.0  # the grid intensity that the paper's Table 3 states
 TTFT_TARGET_S = 2.0  # the study's own target, on P99 here
-AS_PRINTED = "with 700 W for the H100, as printed"
-OWN_LIMIT = "with each card's own limit"
+AS_PRINTED = "700 W, as printed"
+OWN_LIMIT = "350 W, its own limit"
 
 
 def s08(claim: Claim, study: Study) -> Finding:
@@ -47,7 +47,7 @@ def s10(claim: Claim, study: Study) -> Finding:
             {
                 "request rate": pairing,
                 "board power assumption": assumption,
-                "cell": f"{pairing}, {assumption}",
+                "cell": f"{pairing} ({assumption})",
                 "value": metrics.mtoken_per_kwh(h100_w, h100)
                 / metrics.mtoken_per_kwh(consumer_w, consumer),
                 "in_scope": True,
@@ -114,7 +114,7 @@ def _table_3(study: Study) -> pd.DataFrame:
                 {
                     "configuration": configuration,
                     "board power assumption": assumption,
-                    "cell": f"run {number} {assumption}",
+                    "cell": f"run {number} ({assumption})",
                     "mtoken_per_h": speed * metrics.SECONDS_PER_HOUR / metrics.TOKENS_PER_MTOKEN,
                     "mtoken_per_kwh": metrics.mtoken_per_kwh(power_w, speed),
                     "in_scope": True,

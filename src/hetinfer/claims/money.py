@@ -2,10 +2,20 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pandas as pd
 
 from hetinfer.claims.rule import Claim, Finding, bears_out, up_to
-from hetinfer.claims.study import MODEL_14B, Study, beside, bounds, labelled, span
+from hetinfer.claims.study import (
+    MODEL_14B,
+    Study,
+    beside,
+    bounds,
+    labelled,
+    over_models,
+    span,
+    with_noise,
+)
 from hetinfer.published import compare_other, rows_printing
 from hetinfer.values import rounded
 
@@ -20,9 +30,13 @@ def s02(claim: Claim, study: Study) -> Finding:
         part = labelled(pairs, 100 * pairs[ratio], **{"cost basis": basis})
         frames.append(part.assign(cell=part["cell"] + f", {basis}"))
     cells = pd.concat(frames, ignore_index=True)
-    noise = study.noise["throughput_tokens_per_s"]
+    noise = _ratio_noise(study)
     cells["holds"] = bears_out(cells["value"], low=claim.low, high=claim.high, noise_frac=noise)
-    return Finding(cells, span(cells, "%", 1), bounds=bounds(cells, noise))
+    four = study.pairs[study.pairs["gpu_count"] == 4]
+    note = f"per token, {over_models(four, 100 * four['cost_ratio'], '%', 1)}"
+    is_exact = cells["cost basis"] == "per hour"
+    cells = with_noise(cells, np.where(is_exact, 0.0, noise * cells["value"]))
+    return Finding(cells, span(cells, "%", 1), bounds=bounds(cells, noise), note=note)
 
 
 def s03(claim: Claim, study: Study) -> Finding:
@@ -45,7 +59,9 @@ def s03(claim: Claim, study: Study) -> Finding:
     lowest = f"{rounded(best['cost_usd_per_mtoken'], 3)} ({best['gpu_count']}x, row {best['row']})"
     recomputed = f"{span(cells, 'USD/Mtoken', 3)} on 4x; lowest of all {lowest}"
     every = pd.concat([cells, shown], ignore_index=True)
-    return Finding(every, recomputed, bounds=bounds(cells), note="; ".join(origin))
+    noise = study.noise["throughput_tokens_per_s"]
+    every = with_noise(every, noise * every["value"])
+    return Finding(every, recomputed, bounds=bounds(cells, noise), note="; ".join(origin))
 
 
 def s04(claim: Claim, study: Study) -> Finding:
@@ -56,12 +72,15 @@ def s04(claim: Claim, study: Study) -> Finding:
     cells = cells.assign(in_scope=scope, holds=False)
     cells.loc[scope, "holds"] = up_to(cells.loc[scope, "value"], claim.high)
     cells.loc[~scope, "holds"] = bears_out(cells.loc[~scope, "value"], high=claim.high)
+    two = pairs[pairs["gpu_count"] == 2]
     top = cells[scope].loc[cells.loc[scope, "value"].idxmax()]
     busy = cells[scope & (cells["request rate"] >= 16)]["value"].max()
     note = (
         f"the most is {top['cell']}; at 16 and 32 requests/s, where batches form, at most "
         f"{rounded(busy, 1)} %; other models reach {rounded(cells.loc[~scope, 'value'].max(), 1)} %"
+        f"; on 2x 4090, {over_models(two, 100 * (1 - two['cost_ratio']), '%', 1)}"
     )
+    cells = with_noise(cells, _ratio_noise(study) * (100 - cells["value"]))
     return Finding(cells, f"up to {rounded(top['value'], 1)} %", bounds=bounds(cells), note=note)
 
 
@@ -70,9 +89,11 @@ def s12(claim: Claim, study: Study) -> Finding:
     pairs = study.pairs[study.pairs["gpu_count"] == 2]
     cells = labelled(pairs, 1 / pairs["cost_ratio"])
     cells["in_scope"] = (pairs["model"] == MODEL_14B).to_numpy()
-    noise = study.noise["throughput_tokens_per_s"]
+    noise = _ratio_noise(study)
     cells["holds"] = bears_out(cells["value"], low=claim.low, high=claim.high, noise_frac=noise)
-    note = f"nowhere above {rounded(cells['value'].max(), 2)}x, other models included"
+    note = f"nowhere above {rounded(cells['value'].max(), 2)}x; "
+    note += over_models(pairs, 1 / pairs["cost_ratio"], "x", 2)
+    cells = with_noise(cells, noise * cells["value"])
     return Finding(cells, span(cells, "x", 2), bounds=bounds(cells, noise), note=note)
 
 
@@ -83,6 +104,7 @@ def s13(claim: Claim, study: Study) -> Finding:
     saves = bears_out(cells["value"], low=claim.low, high=claim.high)
     cells["holds"] = saves & (cells["kept_frac"] >= KEPT_THROUGHPUT_FRAC)
     recomputed = f"{int(cells['holds'].sum())} of {len(cells)} cells save that and keep 90 %"
+    cells = with_noise(cells, _ratio_noise(study) * (100 - cells["value"]))
     note = "single configurations only; what a router gains is a matter for simulated fleets"
     return Finding(cells, recomputed, bounds=bounds(cells), note=note)
 
@@ -125,6 +147,10 @@ def s31(_: Claim, study: Study) -> Finding:
         if by
     ]
     return Finding(cells, f"beaten: {'; '.join(said) or 'none'}", bounds=bounds(cells))
+
+
+def _ratio_noise(study: Study) -> float:
+    return float(np.sqrt(2) * study.noise["throughput_tokens_per_s"])
 
 
 def _pairs_14b(study: Study, gpu_count: int) -> pd.DataFrame:

@@ -4,7 +4,16 @@ import numpy as np
 import pandas as pd
 
 from hetinfer.claims.rule import Claim, Finding, bears_out, near, up_to
-from hetinfer.claims.study import MODEL_14B, Study, beside, bounds, labelled, span
+from hetinfer.claims.study import (
+    MODEL_14B,
+    Study,
+    beside,
+    bounds,
+    labelled,
+    over_models,
+    span,
+    with_noise,
+)
 from hetinfer.published import rows_printing
 from hetinfer.recorded import ttft_by_rate
 from hetinfer.values import rounded
@@ -20,7 +29,9 @@ def s01(claim: Claim, study: Study) -> Finding:
     noise = np.sqrt(2) * study.noise["throughput_tokens_per_s"]
     cells = labelled(pairs, 100 * pairs["share"])
     cells["holds"] = bears_out(cells["value"], low=claim.low, high=claim.high, noise_frac=noise)
-    return Finding(cells, span(cells, "%", 1), bounds=bounds(cells, noise))
+    note = over_models(pairs, 100 * pairs["share"], "%", 1)
+    cells = with_noise(cells, noise * cells["value"])
+    return Finding(cells, span(cells, "%", 1), bounds=bounds(cells, noise), note=note)
 
 
 def s05(claim: Claim, study: Study) -> Finding:
@@ -29,7 +40,11 @@ def s05(claim: Claim, study: Study) -> Finding:
     noise = np.sqrt(2) * study.noise["throughput_tokens_per_s"]
     cells = labelled(pairs, 1 / pairs["share"])
     cells["holds"] = up_to(cells["value"], claim.high, noise_frac=noise)
-    return Finding(cells, f"up to {rounded(cells['value'].max(), 2)}x", bounds=bounds(cells, noise))
+    four = study.pairs[study.pairs["gpu_count"] == 4]
+    note = f"over 4x 4090, {over_models(four, 1 / four['share'], 'x', 2)}"
+    recomputed = f"up to {rounded(cells['value'].max(), 2)}x"
+    cells = with_noise(cells, noise * cells["value"])
+    return Finding(cells, recomputed, bounds=bounds(cells, noise), note=note)
 
 
 def s06(claim: Claim, study: Study) -> Finding:

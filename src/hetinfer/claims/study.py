@@ -3,14 +3,15 @@
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from hetinfer import metrics, published, recorded
 from hetinfer.claims.rule import NOISE_SIGMAS
 from hetinfer.hardware import configuration_label, load_prices, short_name
-from hetinfer.intervals import replicate_noise
+from hetinfer.intervals import mean_interval, replicate_noise
 from hetinfer.runs import average_replicates, load_recorded
-from hetinfer.values import rounded
+from hetinfer.values import interval_text, rounded
 
 MODEL_14B = published.TABLE_2_MODEL
 
@@ -97,6 +98,27 @@ def span(cells: pd.DataFrame, unit: str, decimals: int) -> str:
     values = cells.loc[cells["in_scope"], "value"]
     low, high = rounded(values.min(), decimals), rounded(values.max(), decimals)
     return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
+
+
+def with_noise(cells: pd.DataFrame, std: npt.ArrayLike) -> pd.DataFrame:
+    """The cells with `low` and `high`: each value -+ `NOISE_SIGMAS` standard deviations."""
+    half = NOISE_SIGMAS * np.asarray(std)
+    return cells.assign(low=cells["value"] - half, high=cells["value"] + half)
+
+
+def over_models(pairs: pd.DataFrame, values: pd.Series, unit: str, decimals: int) -> str:
+    """What all models say at each rate, as text: mean of `values` with its 95 % t interval.
+
+    A model's configurations are averaged first; a rate with one model has no interval.
+    """
+    means = values.groupby([pairs["rate_requests_per_s"], pairs["model"]]).mean()
+    said = []
+    for rate, group in means.groupby(level=0):
+        mean, low, high = mean_interval(group.to_numpy())
+        interval = "" if np.isnan(low) else f" ({interval_text(low, high, decimals=decimals)})"
+        said.append(f"{rounded(mean, decimals)}{interval} at {rate:g}")
+    models = pairs["model"].nunique()
+    return f"mean over {models} models in {unit}, 95 % interval: {', '.join(said)} requests/s"
 
 
 def bounds(cells: pd.DataFrame, noise_frac: float = 0.0) -> tuple[float, float]:

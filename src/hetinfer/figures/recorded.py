@@ -1,4 +1,4 @@
-"""Figures of the recorded study: its Figure 1, arrivals and drain, warm caches, replicate noise."""
+"""Figures of the recorded study: its Figure 1, arrivals, warm caches, replicate noise."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -42,19 +42,19 @@ def draw_achieved_rate(printed: pd.DataFrame, table_2: pd.DataFrame) -> Figure:
     return figure
 
 
-def draw_drain(runs: pd.DataFrame) -> Figure:
-    """How much of each run's duration is drain: 1 - window / duration, against the offered rate.
+def draw_beyond_window(runs: pd.DataFrame) -> Figure:
+    """How much of each run lies beyond its arrival window: 1 - window / duration, against rate.
 
-    `runs` has the columns of `recorded.with_drain`.
+    `runs` has the columns of `recorded.with_window`.
     """
     table = runs.assign(
-        drain_frac=runs["drain_s"] / runs["duration_s"],
+        beyond_window_frac=runs["beyond_window_s"] / runs["duration_s"],
         configuration=_labels(runs),
     )
     with styled():
         figure, axis = plt.subplots(figsize=(PAGE_WIDTH_IN, 2.8))
         sns.lineplot(
-            table, x="rate_requests_per_s", y="drain_frac", hue="configuration",
+            table, x="rate_requests_per_s", y="beyond_window_frac", hue="configuration",
             style="configuration", units=table["model"] + table["replicate"].astype(str),
             estimator=None, markers=dict(GPU_MARKERS), dashes=False, palette=dict(GPU_COLORS),
             hue_order=list(GPU_COLORS), style_order=list(GPU_COLORS), linewidth=0.7, ax=axis,

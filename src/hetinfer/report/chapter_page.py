@@ -16,7 +16,7 @@ FIGURE_SCALE = 1.25  # labels of 7 pt become as large as a screen's small print
 COLUMN_WIDTH_PX = 480  # a figure no wider than this is read whole on a phone
 PX_PER_PT = 96 / 72
 NUMBER = re.compile(r"\s*[-+−]?[\d.,]+(e[-+]?\d+)?\s*%?\s*|\s*(nan|NaN|inf|)\s*")
-SCROLL = '<div class="scroll" tabindex="0" role="region" aria-label="Table">'
+SCROLL = '<div class="scroll" tabindex="0" role="group" aria-label="Table">'
 
 
 @dataclass(frozen=True)
