@@ -1,0 +1,221 @@
+"""Plans checked by simulation, tightened until they hold, and compared with fleets of one tier."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from hetinfer.errors import InputError
+from hetinfer.fleet.availability import NO_OUTAGES, OwnerOutages
+from hetinfer.fleet.demand import Workload, hourly_workload
+from hetinfer.fleet.offers import Capacities, Offer, home_tiers, members_of
+from hetinfer.fleet.planning import Aim, Demand, Plan, plan_fleet
+from hetinfer.fleet.simulation import FleetRun, Router, attainment, in_time_of, simulate_fleet
+
+Floats = npt.NDArray[np.float64]
+WINDOW_GAP_S = 3_600.0  # between two windows of a check: every queue is empty again long before
+FIRST_RESERVE_FRAC = -0.6  # engines that share classes serve more than capacities say: start below
+RESERVE_STEP_FRAC = 0.05
+MOST_STEPS = 60
+FLEETS = {"enterprise": {0}, "consumer": {1}, "any": {0, 1}}  # by the tiers allowed
+Check = Callable[[Plan], pd.DataFrame]
+
+
+@dataclass(frozen=True)
+class CheckSize:
+    """How long and how often an hour is simulated: `replications` windows of `window_s` each."""
+
+    window_s: float
+    replications: int
+    seed: int
+
+
+def checked_hours(demand: Demand) -> tuple[int, ...]:
+    """The hours that a check simulates: the peak, the one nearest the median, and the quietest.
+
+    By requests of all classes; an hour without any is never one. Fewer where hours are alike.
+    """
+    totals = demand.requests_per_s.sum(axis=0)
+    busy = np.flatnonzero(totals > 0)
+    ranked = busy[np.argsort(totals[busy], kind="stable")]
+    chosen = [int(ranked[-1]), int(ranked[ranked.size // 2]), int(ranked[0])]
+    kept: list[int] = []
+    for hour in chosen:
+        rates = demand.requests_per_s[:, hour]
+        if not any(np.array_equal(rates, demand.requests_per_s[:, other]) for other in kept):
+            kept.append(hour)
+    return tuple(kept)
+
+
+def check_workload_of(demand: Demand, size: CheckSize) -> tuple[Workload, npt.NDArray[np.int64]]:
+    """Windows of the checked hours, one after the other with pauses; and each request's window.
+
+    One simulation of many windows costs one start. Windows are numbered hour by hour.
+    """
+    hours = np.repeat(checked_hours(demand), size.replications)
+    rates = demand.requests_per_s[:, hours]
+    rng = np.random.default_rng(size.seed)
+    joined = hourly_workload(demand.classes, rates, rng, hour_s=size.window_s)
+    arrival_s = joined.requests.arrival_s
+    number = np.floor(arrival_s / size.window_s).astype(np.int64)
+    requests = replace(joined.requests, arrival_s=arrival_s + number * WINDOW_GAP_S)
+    return replace(joined, requests=requests), number
+
+
+def simulate_plan(
+    plan: Plan,
+    capacities: Capacities,
+    policy: str,
+    workload: Workload,
+    *,
+    outages: OwnerOutages = NO_OUTAGES,
+) -> FleetRun:
+    """A plan's fleet under some workload of its classes; engines are in the order of its offers."""
+    members = members_of(plan.offers, plan.counts, plan.demand.classes, capacities)
+    router = Router(policy, home_tiers(plan.offers, capacities))
+    return simulate_fleet(workload, members, router, outages=outages)
+
+
+def attainment_by_hour(run: FleetRun, number: npt.NDArray[np.int64], plan: Plan) -> pd.DataFrame:
+    """Attainment of each class in each checked hour, over its windows.
+
+    Columns as of `attainment`, with `hour` first, and `worst_frac`, the worst of the windows.
+    """
+    hours = checked_hours(plan.demand)
+    replications = -(-(int(number[-1]) + 1) // len(hours))
+    tables = []
+    for place, hour in enumerate(hours):
+        own = (number // replications) == place
+        table = attainment(_part_of(run, own))
+        table.insert(0, "hour", hour)
+        tables.append(table.assign(worst_frac=_worst(run, number, own, table["class"])))
+    return pd.concat(tables, ignore_index=True)
+
+
+def check_plan(
+    plan: Plan, capacities: Capacities, policy: str, size: CheckSize
+) -> tuple[Plan, pd.DataFrame]:
+    """The plan, checked if every class kept its target in every hour, and the attainments."""
+    table = simulated_check(capacities, policy, [size])(plan)
+    return replace(plan, checked=bool(table["holds"].all())), table
+
+
+def simulated_check(capacities: Capacities, policy: str, sizes: Sequence[CheckSize]) -> Check:
+    """A check by simulation at every size in turn, up to the first that a target is missed at.
+
+    A small size first sorts out most fleets before a large one. A fleet's result is kept: prices
+    change nothing unless the policy looks at them, so one check may serve several price lists.
+    """
+    known: dict[tuple[tuple[str, int], ...], pd.DataFrame] = {}
+    traffic = {}
+
+    def check(plan: Plan) -> pd.DataFrame:
+        key = plan.copies
+        if key in known:
+            return known[key]
+        for size in sizes:
+            if size not in traffic:
+                traffic[size] = check_workload_of(plan.demand, size)
+            workload, number = traffic[size]
+            run = simulate_plan(plan, capacities, policy, workload)
+            known[key] = attainment_by_hour(run, number, plan)
+            if not known[key]["holds"].all():
+                break
+        return known[key]
+
+    return check
+
+
+def tighten(
+    demand: Demand,
+    offers: Sequence[Offer],
+    capacities: Capacities,
+    check: Check,
+    aim: Aim | None = None,
+) -> tuple[Plan, pd.DataFrame]:
+    """The first plan that holds, planning for more of each class that missed until one does.
+
+    InputError as `plan_fleet`, when the caps allow no more, or when no reserve helps.
+    """
+    aim = aim or Aim()
+    reserve = np.full(len(demand.classes), FIRST_RESERVE_FRAC)
+    for _ in range(MOST_STEPS):
+        reserved = replace(aim, reserve_frac=tuple(float(r) for r in reserve))
+        plan = plan_fleet(demand, offers, capacities, reserved)
+        table = check(plan)
+        if table["holds"].all():
+            return replace(plan, checked=True), table
+        missed = set(table.loc[~table["holds"], "class"])
+        reserve += RESERVE_STEP_FRAC * np.array([s.name in missed for s in demand.classes])
+    raise InputError(
+        "no plan holds",
+        got=f"{plan.fleet}: {', '.join(sorted(missed))} missed with a reserve of {reserve.max():g}",
+        expected="a fleet that keeps every target in simulation",
+        where="the check of the plan",
+        do="relax that class's targets, or choose another policy",
+    )
+
+
+def best_checked(
+    demand: Demand,
+    offers: Sequence[Offer],
+    capacities: Capacities,
+    check: Check,
+    aim: Aim | None = None,
+) -> dict[str, tuple[Plan, pd.DataFrame]]:
+    """Checked plans of `enterprise` and `consumer` cards alone, and `any`: the best there is.
+
+    A tier that cannot serve the demand has no entry. `any` is the best of those two and of the
+    plan that may mix, so it is never dearer than either. InputError when nothing holds.
+    """
+    found: dict[str, tuple[Plan, pd.DataFrame]] = {}
+    errors: list[InputError] = []
+    for name, tiers in FLEETS.items():
+        allowed = [offer if offer.tier in tiers else replace(offer, most=0) for offer in offers]
+        own = capacities.only([offer.tier in tiers for offer in offers])
+        try:
+            found[name] = tighten(demand, allowed, own, check, aim)
+        except InputError as error:
+            errors.append(error)
+    if not found:
+        raise errors[-1]
+    found["any"] = min(found.values(), key=lambda item: merit(item[0], aim or Aim()))
+    return found
+
+
+def merit(plan: Plan, aim: Aim) -> float:
+    """What the aim makes least, of a plan, per hour: USD, kg, or USD with carbon's price."""
+    kg = plan.g_per_h / 1000
+    if aim.objective == "carbon":
+        return kg
+    return plan.usd_per_h + (aim.usd_per_kg * kg if aim.objective == "weighted" else 0.0)
+
+
+def _part_of(run: FleetRun, own: npt.NDArray[np.bool_]) -> FleetRun:
+    requests = run.workload.requests
+    part = {name: getattr(requests, name)[own] for name in requests.__dict__}
+    workload = Workload(run.workload.classes, replace(requests, **part), run.workload.service[own])
+    arrays = {
+        name: getattr(run, name)[own]
+        for name in ("end", "engine", "tries", "ttft_s", "tpot_s", "finished_s")
+    }
+    return replace(run, workload=workload, **arrays)
+
+
+def _worst(
+    run: FleetRun,
+    number: npt.NDArray[np.int64],
+    own: npt.NDArray[np.bool_],
+    names: "pd.Series[str]",
+) -> list[float]:
+    worst = []
+    for c, service in enumerate(run.workload.classes):
+        if service.name not in set(names):
+            continue
+        mine = own & (run.workload.service == c)
+        kept = in_time_of(run, c)[mine].astype(float)
+        shares = pd.Series(kept).groupby(number[mine]).mean()
+        worst.append(float(shares.min()))
+    return worst
