@@ -28,7 +28,7 @@ from hetinfer.simulation.engine import Engine
 from hetinfer.workload import Lengths
 
 Floats = npt.NDArray[np.float64]
-ANGLES = np.linspace(0.0, np.pi / 2, 31)
+ANGLES = np.linspace(0.0, np.pi / 2, 9)
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,31 @@ def fluid_bound(demand: Demand, offers: Sequence[Offer]) -> Bound:
     The best of the bounds by one angle common to all engines. InputError when the caps allow too
     little even so.
     """
-    bounds = [_bound_at(demand, offers, angle) for angle in range(ANGLES.size)]
-    return max(bounds, key=lambda bound: bound.usd_per_h)
+    most = [float(offer.most) for offer in offers]
+    bounds = [_bound_at(demand, offers, angle, most) for angle in range(ANGLES.size)]
+    found = [bound for bound in bounds if bound is not None]
+    if len(found) < len(bounds):
+        raise InputError(
+            "more demand than all caps allow",
+            got=f"{demand.requests_per_s.sum(axis=0).max():.1f} requests/s at the peak",
+            expected="what the offers can serve however well they are batched",
+            where="the bound",
+            do="raise the caps",
+        )
+    return max(found, key=lambda bound: bound.usd_per_h)
 
 
-def _bound_at(demand: Demand, offers: Sequence[Offer], angle: int) -> Bound:
+def suffices(demand: Demand, offers: Sequence[Offer], counts: Sequence[int]) -> bool:
+    """Whether the time of so many copies could suffice; if not, no policy serves the demand."""
+    most = [float(count) for count in counts]
+    middle = ANGLES.size // 2
+    order = sorted(range(ANGLES.size), key=lambda angle: abs(angle - middle))
+    return all(_bound_at(demand, offers, angle, most) is not None for angle in order)
+
+
+def _bound_at(
+    demand: Demand, offers: Sequence[Offer], angle: int, most: Sequence[float]
+) -> Bound | None:
     seconds = np.array([[_seconds(o, s)[angle] for s in demand.classes] for o in offers])
     n_offers, n_classes = seconds.shape
     peaks = _undominated(demand.requests_per_s)
@@ -87,24 +107,15 @@ def _bound_at(demand: Demand, offers: Sequence[Offer], angle: int) -> Bound:
             room[k, t, k] = -offer.available_frac
     usd = np.zeros(n)
     usd[:n_offers] = [offer.usd_per_h for offer in offers]
-    most = [(0.0, float(offer.most)) for offer in offers] + [(0.0, None)] * (n - n_offers)
     result = linprog(
         usd,
         A_ub=room.reshape(-1, n),
         b_ub=np.zeros(n_offers * n_hours),
         A_eq=served.reshape(-1, n),
         b_eq=peaks.reshape(-1),
-        bounds=most,
+        bounds=[(0.0, cap) for cap in most] + [(0.0, None)] * (n - n_offers),
     )
-    if result.x is None:
-        raise InputError(
-            "more demand than all caps allow",
-            got=f"{demand.requests_per_s.sum(axis=0).max():.1f} requests/s at the peak",
-            expected="what the offers can serve however well they are batched",
-            where="the bound",
-            do="raise the caps",
-        )
-    return Bound(float(result.fun), result.x[:n_offers])
+    return None if result.x is None else Bound(float(result.fun), result.x[:n_offers])
 
 
 def _seconds(offer: Offer, service: ServiceClass) -> Floats:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -9,44 +10,68 @@ import pandas as pd
 
 from hetinfer.errors import InputError
 from hetinfer.fleet.availability import NO_OUTAGES, OwnerOutages
-from hetinfer.fleet.demand import Workload, hourly_workload
+from hetinfer.fleet.bound import suffices
+from hetinfer.fleet.demand import HOUR_S, ServiceClass, Workload, hourly_workload
 from hetinfer.fleet.offers import Capacities, Offer, home_tiers, members_of
-from hetinfer.fleet.planning import Aim, Demand, Plan, plan_fleet
+from hetinfer.fleet.planning import Aim, Demand, Plan, plan_fleet, price_plan
 from hetinfer.fleet.simulation import FleetRun, Router, attainment, in_time_of, simulate_fleet
 
 Floats = npt.NDArray[np.float64]
+SETTLED_S = 2.0  # a wait that may come and go in a stable engine
 WINDOW_GAP_S = 3_600.0  # between two windows of a check: every queue is empty again long before
-FIRST_RESERVE_FRAC = -0.6  # engines that share classes serve more than capacities say: start below
-RESERVE_STEP_FRAC = 0.05
-MOST_STEPS = 60
+FIRST_RESERVE_FRAC = -0.5  # engines that share classes serve more than capacities say: start below
+RESERVE_STEP_FRAC = 0.1
+MOST_STEPS = 40
+EQUAL_COST_FRAC = 1e-9
+MOST_LISTED = 100_000  # beyond, a fleet is so large that one card more or less says little
+MOST_TRIED = 25  # fleets cheaper than the one found that are tried, cheapest first
 FLEETS = {"enterprise": {0}, "consumer": {1}, "any": {0, 1}}  # by the tiers allowed
 Check = Callable[[Plan], pd.DataFrame]
 
 
 @dataclass(frozen=True)
 class CheckSize:
-    """How long and how often an hour is simulated: `replications` windows of `window_s` each."""
+    """How much is simulated: of each of `hours` hours, `replications` windows of `window_s`."""
 
     window_s: float
     replications: int
     seed: int
+    hours: int = 3
 
 
 def checked_hours(demand: Demand) -> tuple[int, ...]:
-    """The hours that a check simulates: the peak, the one nearest the median, and the quietest.
+    """The hours that a check simulates: the peak, the one that exceeds it most, and the median.
 
-    By requests of all classes; an hour without any is never one. Fewer where hours are alike.
+    By tokens of all classes; where no hour asks more of any class than the peak does, the quietest
+    is the second. An hour without requests is never one; alike hours are one.
     """
-    totals = demand.requests_per_s.sum(axis=0)
-    busy = np.flatnonzero(totals > 0)
-    ranked = busy[np.argsort(totals[busy], kind="stable")]
-    chosen = [int(ranked[-1]), int(ranked[ranked.size // 2]), int(ranked[0])]
+    tokens = np.array(
+        [s.lengths.prompt_tokens.mean() + s.lengths.output_tokens.mean() for s in demand.classes]
+    )
+    load = demand.requests_per_s * tokens[:, np.newaxis]
+    busy = np.flatnonzero(load.sum(axis=0) > 0)
+    ranked = busy[np.argsort(load[:, busy].sum(axis=0), kind="stable")]
+    peak = int(ranked[-1])
+    excess = np.maximum(load[:, ranked] - load[:, [peak]], 0.0).sum(axis=0)
     kept: list[int] = []
-    for hour in chosen:
+    for hour in (peak, int(ranked[excess.argmax()]), int(ranked[ranked.size // 2])):
         rates = demand.requests_per_s[:, hour]
         if not any(np.array_equal(rates, demand.requests_per_s[:, other]) for other in kept):
             kept.append(hour)
     return tuple(kept)
+
+
+def hourly_targets(classes: Sequence[ServiceClass], window_s: float) -> tuple[ServiceClass, ...]:
+    """The classes with TTFT targets that a window must keep for an hour to keep the real ones.
+
+    A queue that grows steadily grows by the window's share of an hour: a target of a minute allows
+    no more than a second of growth in a minute. Waits below `SETTLED_S` are no sign of growth.
+    """
+    frac = min(1.0, window_s / HOUR_S)
+    return tuple(
+        replace(s, ttft_target_s=min(s.ttft_target_s, max(SETTLED_S, s.ttft_target_s * frac)))
+        for s in classes
+    )
 
 
 def check_workload_of(demand: Demand, size: CheckSize) -> tuple[Workload, npt.NDArray[np.int64]]:
@@ -54,7 +79,7 @@ def check_workload_of(demand: Demand, size: CheckSize) -> tuple[Workload, npt.ND
 
     One simulation of many windows costs one start. Windows are numbered hour by hour.
     """
-    hours = np.repeat(checked_hours(demand), size.replications)
+    hours = np.repeat(checked_hours(demand)[: size.hours], size.replications)
     rates = demand.requests_per_s[:, hours]
     rng = np.random.default_rng(size.seed)
     joined = hourly_workload(demand.classes, rates, rng, hour_s=size.window_s)
@@ -78,16 +103,18 @@ def simulate_plan(
     return simulate_fleet(workload, members, router, outages=outages)
 
 
-def attainment_by_hour(run: FleetRun, number: npt.NDArray[np.int64], plan: Plan) -> pd.DataFrame:
-    """Attainment of each class in each checked hour, over its windows.
+def attainment_by_hour(
+    run: FleetRun, number: npt.NDArray[np.int64], demand: Demand, size: CheckSize
+) -> pd.DataFrame:
+    """Attainment of each class in each checked hour, over its windows, by `hourly_targets`.
 
     Columns as of `attainment`, with `hour` first, and `worst_frac`, the worst of the windows.
     """
-    hours = checked_hours(plan.demand)
-    replications = -(-(int(number[-1]) + 1) // len(hours))
+    classes = hourly_targets(demand.classes, size.window_s)
+    run = replace(run, workload=replace(run.workload, classes=classes))
     tables = []
-    for place, hour in enumerate(hours):
-        own = (number // replications) == place
+    for place, hour in enumerate(checked_hours(demand)[: size.hours]):
+        own = (number // size.replications) == place
         table = attainment(_part_of(run, own))
         table.insert(0, "hour", hour)
         tables.append(table.assign(worst_frac=_worst(run, number, own, table["class"])))
@@ -120,7 +147,7 @@ def simulated_check(capacities: Capacities, policy: str, sizes: Sequence[CheckSi
                 traffic[size] = check_workload_of(plan.demand, size)
             workload, number = traffic[size]
             run = simulate_plan(plan, capacities, policy, workload)
-            known[key] = attainment_by_hour(run, number, plan)
+            known[key] = attainment_by_hour(run, number, plan.demand, size)
             if not known[key]["holds"].all():
                 break
         return known[key]
@@ -158,6 +185,36 @@ def tighten(
     )
 
 
+def improve(plan: Plan, check: Check) -> tuple[Plan, pd.DataFrame]:
+    """The cheapest fleet that holds, among those cheaper than a plan that does; else the plan.
+
+    Capacities of single classes do not know what engines gain by sharing, so the programme may pass
+    over such fleets. Tried are those that the fluid bound does not rule out, from its cost upwards.
+    """
+    tried = 0
+    for counts in cheaper_counts(plan):
+        other = replace(plan, counts=counts, usd_per_h=_usd_per_h(plan.offers, counts))
+        if not suffices(plan.demand, plan.offers, counts):
+            continue
+        table = check(other)
+        if table["holds"].all():
+            return other, table
+        tried += 1
+        if tried == MOST_TRIED:
+            break
+    return plan, check(plan)
+
+
+def cheaper_counts(plan: Plan) -> list[tuple[int, ...]]:
+    """Every number of copies that costs less than the plan's fleet, within the caps, by cost."""
+    budget = plan.usd_per_h * (1 - EQUAL_COST_FRAC)
+    ranges = [range(min(offer.most, int(budget / offer.usd_per_h)) + 1) for offer in plan.offers]
+    if np.prod([float(len(numbers)) for numbers in ranges]) > MOST_LISTED:
+        return []
+    listed = [(_usd_per_h(plan.offers, counts), counts) for counts in product(*ranges)]
+    return [counts for usd, counts in sorted(listed) if 0 < usd <= budget]
+
+
 def best_checked(
     demand: Demand,
     offers: Sequence[Offer],
@@ -170,6 +227,7 @@ def best_checked(
     A tier that cannot serve the demand has no entry. `any` is the best of those two and of the
     plan that may mix, so it is never dearer than either. InputError when nothing holds.
     """
+    aim = aim or Aim()
     found: dict[str, tuple[Plan, pd.DataFrame]] = {}
     errors: list[InputError] = []
     for name, tiers in FLEETS.items():
@@ -181,7 +239,12 @@ def best_checked(
             errors.append(error)
     if not found:
         raise errors[-1]
-    found["any"] = min(found.values(), key=lambda item: merit(item[0], aim or Aim()))
+    found["any"] = min(found.values(), key=lambda item: merit(item[0], aim))
+    if aim.objective == "cost":
+        found = {
+            name: _improved(plan, table, check, capacities) for name, (plan, table) in found.items()
+        }
+        found["any"] = min(found.values(), key=lambda item: merit(item[0], aim))
     return found
 
 
@@ -219,3 +282,16 @@ def _worst(
         shares = pd.Series(kept).groupby(number[mine]).mean()
         worst.append(float(shares.min()))
     return worst
+
+
+def _improved(
+    plan: Plan, table: pd.DataFrame, check: Check, capacities: Capacities
+) -> tuple[Plan, pd.DataFrame]:
+    better, better_table = improve(plan, check)
+    if better.counts == plan.counts:
+        return plan, table
+    return price_plan(better, capacities), better_table
+
+
+def _usd_per_h(offers: Sequence[Offer], counts: Sequence[int]) -> float:
+    return sum(offer.usd_per_h * count for offer, count in zip(offers, counts, strict=True))
