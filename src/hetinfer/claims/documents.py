@@ -150,8 +150,9 @@ def s39(_: Claim, study: Study) -> Finding:
     alone = ~cells["holds"]
     consumer = int((alone & fleets["enterprise_fleet"].ne(fleets["best_fleet"])).sum())
     recomputed = f"{int(cells['holds'].sum())} of {len(cells)} cases are cheapest mixed"
+    enterprise = int(alone.sum()) - consumer
     note = (
-        f"4090s alone are cheapest in {consumer} cases, H100s alone in {int(alone.sum()) - consumer}; "
+        f"4090s alone are cheapest in {consumer} cases, H100s alone in {enterprise}; "
         "every fleet keeps its targets in simulation; value: saved against H100s alone"
     )
     return Finding(cells, recomputed, bounds(cells), evidence="simulated", note=note)

@@ -1,4 +1,4 @@
-"""Figures of fleets: what they cost by tier, by policy, by availability, and cost against carbon."""
+"""Figures of fleets: cost by tier, by policy and by availability, and cost against carbon."""
 
 import matplotlib.pyplot as plt
 import numpy as np
