@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from hetinfer.figures.style import COLUMN_WIDTH_IN, GPU_COLORS, PAGE_WIDTH_IN, caption, styled
 
 BAR_WIDTH = 0.27
+LINE_COLORS = ("#000000", "#0072B2", "#D55E00", "#E69F00")
 # by column of the table: label, colour, hatch
 FLEETS = {
     "enterprise_usd_per_h": ("H100s alone", GPU_COLORS["1x H100"], ""),
@@ -30,11 +31,12 @@ def draw_fleet_costs(table: pd.DataFrame) -> Figure:
             len(rows), len(mixes), figsize=(PAGE_WIDTH_IN, 1.5 * len(rows) + 0.6),
             sharex=True, sharey="row", squeeze=False,
         )  # fmt: skip
+        for axis, mix in zip(axes[0], mixes, strict=True):
+            axis.set_title(mix)
         for line, (model, latency) in zip(axes, rows, strict=True):
             for axis, mix in zip(line, mixes, strict=True):
                 own = (table["model"] == model) & (table["latency"] == latency)
                 _cost_panel(axis, table[own & (table["mix"] == mix)])
-                axis.set_title(mix if line is axes[0] else "")
             name = model.removeprefix("DeepSeek-R1-")
             line[0].set_ylabel(f"{name}\n{latency} targets\nUSD per h")
         handles, labels = axes[0, 0].get_legend_handles_labels()
@@ -57,10 +59,14 @@ def draw_policy_costs(table: pd.DataFrame) -> Figure:
         axis.barh(places, table["usd_per_h"], color=GPU_COLORS["1x 4090"])
         for place, row in zip(places, table.itertuples(index=False), strict=True):
             text = row.fleet.replace(", ", " + ").replace(" of ", " × ") or "none keeps the targets"
-            axis.annotate(text, (0, place), (3, 0), textcoords="offset points", va="center", size=6)
+            end = 0.0 if np.isnan(row.usd_per_h) else row.usd_per_h
+            axis.annotate(
+                text, (end, place), (3, 0), textcoords="offset points", va="center", size=6
+            )
         bound = float((table["usd_per_h"] / table["over_bound"]).median())
         axis.axvline(bound, color="black", linestyle="--", label="fluid optimum")
         axis.set_yticks(places, table["policy"])
+        axis.set_xlim(right=1.6 * table["usd_per_h"].max())
         axis.set_xlabel("USD per h")
         axis.grid(visible=False, axis="y")
         axis.legend(loc="upper center", bbox_to_anchor=(0.5, 1.15))
@@ -75,10 +81,13 @@ def draw_reclaim(table: pd.DataFrame) -> Figure:
     """
     with styled():
         figure, (cost, kept) = plt.subplots(1, 2, figsize=(PAGE_WIDTH_IN, 2.4))
-        for (notice_s, own), marker in zip(table.groupby("notice_s"), "os^v", strict=False):
+        styles = zip("os^v", ("-", "--", ":", "-."), LINE_COLORS, strict=True)
+        for (notice_s, own), (marker, dash, color) in zip(
+            table.groupby("notice_s"), styles, strict=False
+        ):
             line = own.sort_values("available_frac")
-            label = f"{notice_s:g} s notice"
-            style = {"marker": marker, "label": label, "fillstyle": "none"}
+            style = {"marker": marker, "linestyle": dash, "color": color, "fillstyle": "none"}
+            style |= {"label": f"{notice_s:g} s notice"}
             cost.plot(line["available_frac"], line["usd_per_h"], **style)
             kept.plot(line["available_frac"], line["fixed_attainment_frac"], **style)
         cost.set_ylabel("USD per h of a fleet that\nkeeps all targets")
@@ -98,9 +107,8 @@ def draw_frontier(table: pd.DataFrame) -> Figure:
     """
     with styled():
         figure, axis = plt.subplots(figsize=(COLUMN_WIDTH_IN, 2.9))
-        colors = ["#000000", "#0072B2", "#D55E00", "#E69F00"]
         for (wanted, own), color, marker in zip(
-            table.groupby("attainment_target_frac"), colors, "osv^", strict=False
+            table.groupby("attainment_target_frac"), LINE_COLORS, "osv^", strict=False
         ):
             line = own.sort_values("usd_per_h")
             axis.plot(line["usd_per_h"], line["kg_per_h"], color=color, alpha=0.6)

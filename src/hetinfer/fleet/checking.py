@@ -39,6 +39,25 @@ class CheckSize:
     hours: int = 3
 
 
+def check_sizes(
+    seed: int,
+    *,
+    window_s: float = 30.0,
+    replications: int = 20,
+    long_window_s: float = 240.0,
+    hours: int = 3,
+) -> tuple[CheckSize, ...]:
+    """A short look at the peak, one long window an hour, and many of `hours` hours.
+
+    The first sorts out most fleets, the second finds growing queues, the third has the attainment.
+    """
+    return (
+        CheckSize(2 * window_s, 1, seed, 1),
+        CheckSize(long_window_s, 1, seed + 1),
+        CheckSize(window_s, replications, seed + 2, hours),
+    )
+
+
 def checked_hours(demand: Demand) -> tuple[int, ...]:
     """The hours that a check simulates: the peak, the one that exceeds it most, and the median.
 
@@ -290,7 +309,19 @@ def _improved(
     better, better_table = improve(plan, check)
     if better.counts == plan.counts:
         return plan, table
-    return price_plan(better, capacities), better_table
+    return _respread(better, capacities), better_table
+
+
+def _respread(plan: Plan, capacities: Capacities) -> Plan:
+    """The plan with the programme's spread over its own copies, as far as that knows one."""
+    offers = [replace(o, most=n) for o, n in zip(plan.offers, plan.counts, strict=True)]
+    least = (FIRST_RESERVE_FRAC,) * len(plan.demand.classes)
+    aim = replace(plan.aim, reserve_frac=least)
+    try:
+        spread = plan_fleet(plan.demand, offers, capacities, aim).spread_requests_per_s
+    except InputError:
+        spread = np.zeros_like(plan.spread_requests_per_s)
+    return price_plan(replace(plan, spread_requests_per_s=spread, aim=aim), capacities)
 
 
 def _usd_per_h(offers: Sequence[Offer], counts: Sequence[int]) -> float:

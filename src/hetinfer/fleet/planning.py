@@ -148,7 +148,7 @@ def price_plan(plan: Plan, capacities: Capacities) -> Plan:
 
 def plan_table(plan: Plan) -> pd.DataFrame:
     """One row an offer with copies: configuration, copies, usd_per_h, its share of each class."""
-    total = plan.demand.requests_per_s.sum(axis=1)
+    total = plan.spread_requests_per_s.sum(axis=(0, 2))
     rows = []
     for k, (offer, count) in enumerate(zip(plan.offers, plan.counts, strict=True)):
         if count:
