@@ -128,7 +128,7 @@ def test_cheaper_fleets_are_listed_by_cost_and_the_first_that_holds_is_taken(cas
     counts = cheaper_counts(plan)
     costs = [2.0 * h + 0.25 * c for h, c in counts]
     assert costs == sorted(costs) and (2, 0) in counts and (2, 1) not in counts
-    holds = pd.DataFrame({"class": ["chat"], "holds": [True]})
+    holds = pd.DataFrame({"class": ["chat"], "attainment_frac": [0.5], "holds": [True]})
     better, _ = improve(plan, lambda fleet: holds.assign(holds=fleet.counts == (1, 7)))
     assert (1, 7) == better.counts
 

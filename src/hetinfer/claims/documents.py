@@ -147,10 +147,8 @@ def s39(_: Claim, study: Study) -> Finding:
             "in_scope": True,
         }
     )
-    alone = ~cells["holds"]
-    consumer = int((alone & fleets["enterprise_fleet"].ne(fleets["best_fleet"])).sum())
     recomputed = f"{int(cells['holds'].sum())} of {len(cells)} cases are cheapest mixed"
-    enterprise = int(alone.sum()) - consumer
+    consumer, enterprise = (int(fleets["kind"].eq(k).sum()) for k in ("consumer", "enterprise"))
     note = (
         f"4090s alone are cheapest in {consumer} cases, H100s alone in {enterprise}; "
         "every fleet keeps its targets in simulation; value: saved against H100s alone"

@@ -1,6 +1,6 @@
 """Plans checked by simulation, tightened until they hold, and compared with fleets of one tier."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -151,8 +151,9 @@ def check_plan(
 def simulated_check(capacities: Capacities, policy: str, sizes: Sequence[CheckSize]) -> Check:
     """A check by simulation at every size in turn, up to the first that a target is missed at.
 
-    A small size first sorts out most fleets before a large one. A fleet's result is kept: prices
-    change nothing unless the policy looks at them, so one check may serve several price lists.
+    A small size first sorts out most fleets before a large one, and the fluid bound those before
+    any. A fleet's result is kept: prices change nothing unless the policy looks at them, so one
+    check may serve several price lists.
     """
     known: dict[tuple[tuple[str, int], ...], pd.DataFrame] = {}
     traffic = {}
@@ -160,6 +161,9 @@ def simulated_check(capacities: Capacities, policy: str, sizes: Sequence[CheckSi
     def check(plan: Plan) -> pd.DataFrame:
         key = plan.copies
         if key in known:
+            return known[key]
+        if not suffices(plan.demand, plan.offers, plan.counts):
+            known[key] = none_holds(plan)
             return known[key]
         for size in sizes:
             if size not in traffic:
@@ -172,6 +176,13 @@ def simulated_check(capacities: Capacities, policy: str, sizes: Sequence[CheckSi
         return known[key]
 
     return check
+
+
+def none_holds(plan: Plan) -> pd.DataFrame:
+    """What a check says of a fleet that cannot even work off the demand: every class misses."""
+    names = [s.name for s, rates in _classes_with_rates(plan.demand) if rates.any()]
+    missing = dict.fromkeys(("attainment_frac", "worst_frac"), 0.0)
+    return pd.DataFrame({"class": names, "holds": False}).assign(**missing)
 
 
 def tighten(
@@ -213,12 +224,10 @@ def improve(plan: Plan, check: Check) -> tuple[Plan, pd.DataFrame]:
     tried = 0
     for counts in cheaper_counts(plan):
         other = replace(plan, counts=counts, usd_per_h=_usd_per_h(plan.offers, counts))
-        if not suffices(plan.demand, plan.offers, counts):
-            continue
         table = check(other)
         if table["holds"].all():
             return other, table
-        tried += 1
+        tried += bool(table["attainment_frac"].any())  # by simulation, that is
         if tried == MOST_TRIED:
             break
     return plan, check(plan)
@@ -273,6 +282,10 @@ def merit(plan: Plan, aim: Aim) -> float:
     if aim.objective == "carbon":
         return kg
     return plan.usd_per_h + (aim.usd_per_kg * kg if aim.objective == "weighted" else 0.0)
+
+
+def _classes_with_rates(demand: Demand) -> Iterator[tuple[ServiceClass, Floats]]:
+    return zip(demand.classes, demand.requests_per_s, strict=True)
 
 
 def _part_of(run: FleetRun, own: npt.NDArray[np.bool_]) -> FleetRun:

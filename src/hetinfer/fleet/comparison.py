@@ -11,12 +11,13 @@ import pandas as pd
 
 from hetinfer.errors import InputError
 from hetinfer.fleet.availability import Ownership, draw_outages
-from hetinfer.fleet.bound import fluid_bound
+from hetinfer.fleet.bound import fluid_bound, suffices
 from hetinfer.fleet.checking import (
     Check,
     CheckSize,
     best_checked,
     checked_hours,
+    none_holds,
     simulate_plan,
     simulated_check,
     tighten,
@@ -70,6 +71,44 @@ def case_of(
     return Case(full, mix, latency, demand, offers, capacities_of(offers, demand.classes, curves))
 
 
+def capacity_table(cases: Sequence[Case]) -> pd.DataFrame:
+    """What one copy of each offer serves of each class within its targets, in requests per second.
+
+    Columns: model, latency, configuration, and one a class; 0 where the targets are never kept.
+    """
+    rows = [
+        {"model": short_name(case.model), "latency": case.latency, "configuration": offer.name}
+        | dict(zip(MIXES[case.mix], case.capacities.requests_per_s[k], strict=True))
+        for case in cases
+        for k, offer in enumerate(case.offers)
+    ]
+    return pd.DataFrame(rows)
+
+
+def ownership_grid(
+    available_fracs: Sequence[float], notices_s: Sequence[float], away_s: float
+) -> list[Ownership]:
+    """Every availability with every notice, the most available first."""
+    shares = sorted(available_fracs, reverse=True)
+    return [Ownership(share, away_s, notice_s) for share in shares for notice_s in notices_s]
+
+
+def cases_of(
+    calibration: Calibration,
+    curves: Mapping[str, Curves],
+    prices: Mapping[str, float],
+    latencies: Sequence[str],
+    *,
+    mix: str,
+) -> list[Case]:
+    """The cases of one mix for each model of `curves` and each latency target."""
+    return [
+        case_of(calibration, own, model, prices, mix=mix, latency=latency)
+        for model, own in curves.items()
+        for latency in latencies
+    ]
+
+
 def compare_fleets(
     calibration: Calibration,
     curves: Mapping[str, Curves],
@@ -84,8 +123,9 @@ def compare_fleets(
     `curves` are by model. Columns: model, mix, latency, prices, enterprise_usd_per_h and
     consumer_usd_per_h (NaN where that tier cannot), best_usd_per_h, enterprise_fleet,
     consumer_fleet, best_fleet, mixed (the best holds both tiers and is cheaper than either alone),
-    saved_frac (against enterprise cards alone), bound_usd_per_h, attainment_frac and worst_frac
-    (the lowest of any class and hour, pooled and in one window), wanted_frac.
+    kind (mixed, or the tier that is cheapest alone), saved_frac (against enterprise cards alone),
+    bound_usd_per_h, attainment_frac and worst_frac (the lowest of any class and hour, pooled and in
+    one window), wanted_frac.
     """
     rows = []
     first = next(iter(scenarios.values()))
@@ -227,6 +267,7 @@ def _compared(case: Case, check: Check) -> dict[str, object]:
     usd = {name: found[name][0].usd_per_h for name in found}
     alone = [usd[name] for name in ("enterprise", "consumer") if name in usd]
     cheaper = all(best.usd_per_h < other * (1 - CHEAPER_FRAC) for other in alone)
+    mixed = len(best.tiers) > 1 and cheaper
     enterprise = usd.get("enterprise", np.nan)
     return {
         "model": short_name(case.model),
@@ -239,7 +280,8 @@ def _compared(case: Case, check: Check) -> dict[str, object]:
         "enterprise_fleet": found["enterprise"][0].fleet if "enterprise" in found else "",
         "consumer_fleet": found["consumer"][0].fleet if "consumer" in found else "",
         "best_fleet": best.fleet,
-        "mixed": len(best.tiers) > 1 and cheaper,
+        "mixed": mixed,
+        "kind": "mixed" if mixed else min(usd, key=lambda name: usd[name]),
         "saved_frac": 1 - best.usd_per_h / enterprise,
         "bound_usd_per_h": fluid_bound(case.demand, case.offers).usd_per_h,
         "attainment_frac": float(table["attainment_frac"].min()),
@@ -256,6 +298,8 @@ def _owned_check(
     def check(plan: Plan) -> pd.DataFrame:
         if plan.copies in known:
             return known[plan.copies]
+        if not suffices(plan.demand, plan.offers, plan.counts):
+            return none_holds(plan)
         members = members_of(plan.offers, plan.counts, plan.demand.classes, case.capacities)
         lent = [n for n, member in enumerate(members) if member.tier == 1]
         rng = np.random.default_rng(size.seed + 1)

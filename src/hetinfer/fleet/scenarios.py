@@ -5,7 +5,7 @@ requests as reconstructed, the others means that are usual for such work. A day'
 thirty requests per second, a fleet of a few cards.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -129,6 +129,17 @@ def curves_of(
     offers = offers_of(calibration, model, prices, "World")
     classes = classes_of(calibration.lengths[find_model(model).model])
     return draw_curves(offers, list(classes.values()), requests, seed)
+
+
+def curves_by_model(
+    calibration: Calibration,
+    models: Sequence[str],
+    prices: Mapping[str, float],
+    requests: int,
+    seed: int,
+) -> dict[str, Curves]:
+    """Those curves for several models, by the name given."""
+    return {model: curves_of(calibration, model, prices, requests, seed) for model in models}
 
 
 def reprice_offer(offer: Offer, prices: Mapping[str, float]) -> Offer:
