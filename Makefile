@@ -21,7 +21,7 @@ CHAPTERS := $(filter-out 00-%,$(notdir $(basename $(wildcard notebooks/[0-9]*.ip
 EXECUTED := $(CHAPTERS:%=$(BUILD)/notebooks/%.ipynb)
 BEFORE_CLAIMS := $(filter-out $(BUILD)/notebooks/09-claims.ipynb,$(EXECUTED))
 
-.PHONY: help env reproduce build verify kick test test-browser lint bench lab clean distclean lock expected checksums
+.PHONY: help env reproduce build verify kick test test-browser lint calibrate bench lab clean distclean lock expected checksums
 
 help: ## This list
 	@echo "Two commands do everything: make reproduce, make test. Targets:"
@@ -49,6 +49,9 @@ test-browser: $(VENV)/.browser build ## Report and explorer in a real Chromium (
 
 lint: $(VENV)/.ready ## Style, types and import contract (20 s)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+calibrate: $(VENV)/.ready ## Fit the simulated engines anew into data/fitted (10 min; after a change of runs)
+	@$(HETINFER) calibrate --jobs $(JOBS)
 
 bench: $(VENV)/.ready ## Speed, as ratios within one run (1 min)
 	@for script in tests/bench_*.py; do echo "$$script"; $(BIN)/python $$script; done

@@ -220,6 +220,60 @@ def report(
     typer.echo(f"  {build_report(paths.root_dir() / build_dir)}")
 
 
+@app.command()
+def simulate(  # noqa: PLR0913 - one argument an option
+    model: Annotated[str, typer.Option(help="The language model.")],
+    gpu: Annotated[str, typer.Option(help="The GPU.")],
+    rate: Annotated[float, typer.Option(help="Offered requests per second, Poisson.")],
+    gpus: Annotated[int, typer.Option(min=1, help="How many serve the model together.")] = 1,
+    requests: Annotated[int, typer.Option(help="How many requests arrive.")] = 5000,
+    repeated: Annotated[
+        bool, typer.Option("--repeated", help="Prompts repeat, so that the cache is warm.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Draws arrivals and lengths.")] = 42,
+) -> None:
+    """Simulate one engine at one rate, in steady state: throughput, latency, cache."""
+    from hetinfer.simulation import report
+    from hetinfer.simulation.capacity import Load
+
+    served = report.find_served(model, gpu, gpus)
+    typer.echo(report.simulate_text(served, Load(served.lengths, requests, repeated, seed), rate))
+
+
+@app.command()
+def capacity(  # noqa: PLR0913 - one argument an option
+    model: Annotated[str, typer.Option(help="The language model.")],
+    gpu: Annotated[str, typer.Option(help="The GPU.")],
+    gpus: Annotated[int, typer.Option(min=1, help="How many serve the model together.")] = 1,
+    ttft_p99_ms: Annotated[float, typer.Option(help="Target of P99 TTFT.")] = 500.0,
+    tpot_p99_ms: Annotated[float, typer.Option(help="Target of P99 TPOT.")] = float("inf"),
+    requests: Annotated[int, typer.Option(help="How many requests a simulated run has.")] = 5000,
+    seeds: Annotated[int, typer.Option(min=1, help="How many times each rate is simulated.")] = 3,
+) -> None:
+    """Find the highest rate that one engine serves within latency targets, cold and warm."""
+    from hetinfer.simulation import report
+    from hetinfer.simulation.capacity import Load
+
+    served = report.find_served(model, gpu, gpus)
+    targets_s = (ttft_p99_ms / report.MS_PER_S, tpot_p99_ms / report.MS_PER_S)
+    typer.echo(
+        report.capacity_text(served, Load(served.lengths, requests), targets_s, range(seeds))
+    )
+
+
+@app.command(hidden=True)
+def calibrate(
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+) -> None:
+    """Reconstruct the study's lengths and fit its engines anew (what make calibrate calls)."""
+    from hetinfer.simulation import fitted
+
+    folder = paths.data_dir("fitted")
+    found = fitted.calibrate_all(jobs)
+    fitted.save_calibrations(found, folder)
+    typer.echo(f"{folder}: {len(found)} reconstructions, {len(found[0].fits)} engines each")
+
+
 def main() -> None:
     """Run one command; a user's mistake is one line on stderr and exit code 2, Ctrl-C code 130."""
     try:
