@@ -65,6 +65,33 @@ def test_regions_are_counted_by_pair():
     assert [["1x 4090", "2", "1", "1", "0"], ["2x 4090", "1", "0", "0", "1"]] == table[1:]
 
 
+def test_errors_of_the_simulator_are_those_at_rates_that_no_fit_saw():
+    errors = pd.DataFrame(
+        {
+            "group": "one card",
+            "set": ["fitted", *["validation"] * 4],
+            "statistic": [next(iter(paper_tables.STATISTICS)), *paper_tables.STATISTICS],
+            "median_frac": [0.5, 0.0065, 0.01, 0.0384, 0.0292],
+        }
+    )
+    table = paper_tables.simulator_table(errors)
+    assert [["one card", "0.6", "1.0", "3.8", "2.9"]] == table[1:]
+
+
+def test_capacity_under_an_assumption_is_over_the_fitted_one():
+    sensitivity = pd.DataFrame(
+        {
+            "gpu": ["h100-pcie", "h100-pcie", "rtx-4090", "rtx-4090"],
+            "gpu_count": [1, 1, 4, 4],
+            "assumption": ["as fitted", "longer", "as fitted", "longer"],
+            "ratio": [1.0, 0.8548, 1.0, 0.921],
+        }
+    )
+    table = paper_tables.sensitivity_table(sensitivity)
+    assert ["assumption", "1x H100", "4x 4090"] == table[0]
+    assert ["longer", "0.85", "0.92"] == table[2]
+
+
 def test_every_table_of_the_paper_is_made_from_the_expected_ones(tmp_path):
     (tmp_path / "tables").symlink_to(data_dir("expected") / "tables")
     tables = paper_tables.load_paper_tables(tmp_path)

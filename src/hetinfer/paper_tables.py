@@ -15,6 +15,12 @@ PERCENT = 100
 RATIO_DECIMALS = 2
 HALF_SECOND = 0.5  # the target of the price table that has one, in seconds
 FAMILY = "DeepSeek-R1-Distill-"
+STATISTICS = {
+    "throughput_requests_per_s": "throughput",
+    "tpot_p50_s": "median TPOT",
+    "ttft_p50_s": "median TTFT",
+    "ttft_p99_s": "P99 TTFT",
+}
 
 
 def load_paper_tables(build_dir: Path) -> dict[str, TextTable]:
@@ -130,6 +136,53 @@ def regions_table(regions: pd.DataFrame) -> TextTable:
     return [["cards", "pairs", "in all", "in some", "in none"], *rows]
 
 
+def simulator_table(errors: pd.DataFrame) -> TextTable:
+    """Median error of simulated statistics in per cent, at rates that no fit saw, by group."""
+    seen = errors[errors["set"] == "validation"]
+    statistics = list(STATISTICS)
+    wide = seen.pivot(index="group", columns="statistic", values="median_frac")
+    rows = [
+        [group, *(rounded(PERCENT * wide.loc[group, name], 1) for name in statistics)]
+        for group in seen["group"].drop_duplicates()
+    ]
+    return [["runs", *(STATISTICS[name] for name in statistics)], *rows]
+
+
+def steady_table(costs: pd.DataFrame) -> TextTable:
+    """Share and cost in steady state beside those of the study's runs, a row a configuration."""
+    columns = {
+        "share_study": ("share, run", 2),
+        "share_steady": ("steady", 2),
+        "cost_usd_per_mtoken_study": ("USD, run", 3),
+        "cost_usd_per_mtoken_steady": ("steady", 3),
+    }
+    rows = [
+        [
+            short_name(row["model"]).removeprefix(FAMILY),
+            configuration_label(row["gpu"], row["gpu_count"]),
+            *(rounded(row[name], decimals) for name, (_, decimals) in columns.items()),
+        ]
+        for row in costs.to_dict("records")
+    ]
+    return [["model", "cards", *(head for head, _ in columns.values())], *rows]
+
+
+def sensitivity_table(sensitivity: pd.DataFrame) -> TextTable:
+    """Capacity over the fitted one's under each assumption: one column a configuration."""
+    kinds = [
+        (str(gpu), int(count))
+        for gpu, count in sensitivity[["gpu", "gpu_count"]]
+        .drop_duplicates()
+        .itertuples(index=False)
+    ]
+    wide = sensitivity.pivot(index="assumption", columns=["gpu", "gpu_count"], values="ratio")
+    rows = [
+        [assumption, *(rounded(wide.loc[assumption, kind], RATIO_DECIMALS) for kind in kinds)]
+        for assumption in sensitivity["assumption"].drop_duplicates()
+    ]
+    return [["assumption", *(configuration_label(*kind) for kind in kinds)], *rows]
+
+
 PAPER_TABLES: Mapping[str, tuple[str, Callable[[pd.DataFrame], TextTable]]] = {
     "configurations": ("run_order", configurations_table),
     "shares": ("share_by_count", shares_table),
@@ -140,6 +193,9 @@ PAPER_TABLES: Mapping[str, tuple[str, Callable[[pd.DataFrame], TextTable]]] = {
     "targets": ("rates_within_targets", targets_table),
     "energy": ("energy_efficiency", energy_table),
     "regions": ("cleaner_regions", regions_table),
+    "simulator-errors": ("simulator_errors", simulator_table),
+    "steady": ("steady_cost", steady_table),
+    "sensitivity": ("capacity_sensitivity", sensitivity_table),
 }
 
 
