@@ -1,6 +1,7 @@
 """The command line: each command is one call into the package."""
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from hetinfer.errors import InputError
 from hetinfer.notebooks import NotebookError
 
 USAGE_ERROR = 2
+TERMINATED = 143
 
 app = typer.Typer(
     name="hetinfer",
@@ -137,6 +139,51 @@ def verify_sources(
     check = sources.check_sources(folder)
     typer.echo(sources.report_text(check))
     raise typer.Exit(0 if check.agrees else 1)
+
+
+@app.command()
+def measure(  # noqa: PLR0913 - one argument an option
+    campaign: Annotated[str, typer.Argument(help="A name in data/campaigns, or a .toml file.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it takes.")] = False,
+    base_url: Annotated[str, typer.Option(help="Measure an endpoint that runs already.")] = "",
+    ray: Annotated[str, typer.Option(help="Spread the cells over the Ray cluster there.")] = "",
+    python: Annotated[Path | None, typer.Option(help="The Python that has vLLM.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The server's; 0: any.")] = 0,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Failed cells too.")] = False,
+) -> None:
+    """Run a campaign of measurements, or go on with it; exit 1 if a cell failed.
+
+    The key of an endpoint is read from OPENAI_API_KEY.
+    """
+    from hetinfer.hardware import load_prices
+    from hetinfer.measurement import campaign as campaigns
+    from hetinfer.measurement import cluster, plan, runner, series
+
+    asked = campaigns.load_campaign(campaign)
+    if dry_run:
+        typer.echo(plan.plan_text(asked, plan.plan_campaign(asked, load_prices())))
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    setup = series.default_setup(python, base_url, port)
+    source = cluster.ray_source(asked, ray, python) if ray else None
+    found = runner.measure_campaign(
+        asked, setup, say=typer.echo, retry_failed=retry_failed, source=source
+    )
+    typer.echo(runner.outcome_text(asked, found))
+    raise typer.Exit(1 if found.failed else 0)
+
+
+@app.command()
+def roofline(
+    python: Annotated[Path | None, typer.Option(help="The Python that has torch.")] = None,
+    ranks: Annotated[int, typer.Option(min=0, help="All-reduce over so many; 0: all GPUs.")] = 0,
+) -> None:
+    """Measure what this host reaches, in about two minutes, and print it as JSON."""
+    from hetinfer.measurement import roofline as rooflines
+    from hetinfer.measurement import series
+
+    interpreter = series.default_setup(python).interpreter
+    typer.echo(rooflines.roofline_text(rooflines.measure_roofline(interpreter, ranks)))
 
 
 @app.command()
