@@ -168,9 +168,9 @@ def fit_engine(
 ) -> tuple[Engine, float]:
     """The engine that fits the recorded statistics best, and its cost; searched from `start`.
 
-    `recorded` has one row a run of the replay; `free` is how far each parameter may go from the prior
-    (in log) before that costs one. InputError for fewer than three runs: there would be
-    more parameters than the data can tell apart.
+    `recorded` has one row a run of the replay; `free` is how far each parameter may go from the
+    prior (in log) before that costs one. InputError for fewer than three runs: there would be more
+    parameters than the data can tell apart.
     """
     if len(recorded) < FEWEST_RUNS:
         raise InputError(

@@ -70,8 +70,8 @@ def fit_measured(runs: Sequence[MeasuredRun]) -> Engine:
             do=f"measure the campaign {CAMPAIGN}",
         )
     replay, measured = measured_replay(fitted), measured_statistics(fitted)
-    measured[:, [name not in FITTED_STATISTICS for name in STATISTICS]] = np.nan
     prior = first_guess(fitted[0].settings, measured, fitted)
+    measured = np.where(np.isin(STATISTICS, FITTED_STATISTICS), measured, np.nan)
     engine = prior
     for _ in range(ROUNDS):
         engine, _ = fit_engine(prior, replay, measured, engine, free=UNKNOWN_HOST)
@@ -81,9 +81,9 @@ def fit_measured(runs: Sequence[MeasuredRun]) -> Engine:
 def first_guess(settings: Settings, measured: Floats, runs: Sequence[MeasuredRun]) -> Engine:
     """Orders of magnitude, from what the runs show at their lightest load.
 
-    A step alone is the least median inter-token latency, half of it launch, half weights; the least
-    median TTFT is spent on a prompt's tokens; reading a token of context takes, over a whole prompt,
-    a tenth of a step.
+    A step alone is the least median inter-token latency, half of it launch, half weights; the
+    least median TTFT is spent on a prompt's tokens; to read a whole prompt as context takes a tenth
+    of a step.
     """
     column = dict(zip(STATISTICS, measured.T, strict=True))
     alone_s = float(column["itl_p50_s"].min())
