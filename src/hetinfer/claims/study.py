@@ -21,7 +21,8 @@ class Study:
     """The recorded study with its costs: single runs, cells, Table 2, and what one run's noise is.
 
     `runs` are single runs, `cells` have replicates averaged, `pairs` compare each 4090 cell with
-    the H100's, `table_2` holds the run behind each printed row. `noise` is relative, by column.
+    the H100's, `table_2` holds the run behind each printed row. `noise` is relative, by column;
+    `prices` are in USD per GPU-hour, by GPU.
     """
 
     runs: pd.DataFrame
@@ -31,6 +32,7 @@ class Study:
     printed: pd.DataFrame
     other: pd.DataFrame
     noise: dict[str, float]
+    prices: dict[str, float]
 
 
 def load_study(price_scenario: str = "study-2025") -> Study:
@@ -47,6 +49,7 @@ def load_study(price_scenario: str = "study-2025") -> Study:
         printed=printed,
         other=published.load_published_other(),
         noise={name: replicate_noise(runs, name) for name in recorded.NOISE_COLUMNS},
+        prices=prices,
     )
 
 
