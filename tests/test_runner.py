@@ -6,9 +6,11 @@ import pytest
 
 from hetinfer.errors import InputError
 from hetinfer.measurement.campaign import all_cells, find_cell, load_campaign
+from hetinfer.measurement.processes import kept
 from hetinfer.measurement.records import load_cells
 from hetinfer.measurement.runner import measure_campaign, measure_cell, outcome_text
 from hetinfer.measurement.series import Setup
+from hetinfer.measurement.server import ServerSpec, await_health, free_port, server_command
 from hetinfer.runs import load_measured, load_runs
 from hetinfer.vllm_results import load_requests
 from measuring import CAMPAIGN, left_of, make_clone, make_stand_in, small, with_defect
@@ -128,6 +130,40 @@ def test_a_lost_server_is_replaced_and_its_cache_filled_again(clone, python):
     assert len(outcome.finished) == CELLS
     assert said[-1] == "[4/4] llama-64x1_1xcpu_one_20qps_r1 done; about 0 s left"
     assert json.loads(lost.read_text())["measurement"]["served_before"] == 0
+
+
+def test_a_server_that_dies_after_its_last_request_costs_no_run(clone, python):
+    with_defect(clone, "dies-at-end")
+    path = clone / "data" / "campaigns" / "small.toml"
+    fresh = 'name = "two"\nfresh_prompts = true'
+    path.write_text(path.read_text().replace('[[variants]]\nname = "one"\n', ""))
+    path.write_text(path.read_text().replace('name = "two"', fresh))
+    outcome, _ = run_small(clone, python)
+    assert (2, 2) == (outcome.total, len(outcome.finished))
+    assert set(load_cells(small(clone))["served_before"]) == {0}
+
+
+def test_an_endpoint_that_runs_already_is_measured_and_left_running(clone, python):
+    port = free_port(0)
+    command = server_command(ServerSpec(python, "any", "any"), port)
+    with kept(command, log=clone / "endpoint.log") as endpoint:
+        await_health(f"http://127.0.0.1:{port}", endpoint, 20)
+        setup = Setup(python, clone / "build", base_url=f"http://127.0.0.1:{port}/v1")
+        outcome = measure_campaign(load_campaign("small"), setup, say=print)
+        assert len(outcome.finished) == CELLS
+        assert not endpoint.has_ended()
+    own = json.loads(next((small(clone) / "runs").iterdir()).read_text())["measurement"]
+    assert own["server_command"] == []
+    assert own["engine"]["kv_blocks"] == 8
+
+
+def test_an_endpoint_serves_one_configuration_only(clone, python):
+    path = clone / "data" / "campaigns" / "small.toml"
+    path.write_text(CAMPAIGN.replace("[1]", "[1, 2]"))
+    with pytest.raises(InputError, match="a campaign of 2 configurations"):
+        measure_campaign(
+            load_campaign("small"), Setup(python, clone, base_url="http://127.0.0.1:1"), say=print
+        )
 
 
 def test_one_cell_alone_is_measured_once(clone, python):

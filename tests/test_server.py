@@ -12,6 +12,7 @@ from hetinfer.measurement.server import (
     attention_backend,
     await_health,
     cache_labels,
+    cause,
     check_interpreter,
     check_model,
     connect,
@@ -103,6 +104,16 @@ def test_a_server_that_dies_at_its_start_fails_with_the_end_of_its_log(
         await_health(f"http://127.0.0.1:{free_port(0)}", program, 30)
     assert reason == caught.value.reason
     assert caught.value.log_end == log.read_text().strip()
+
+
+def test_the_cause_of_a_failure_is_the_first_error_of_the_log():
+    log = (
+        "(APIServer pid=1) WARNING limit exceeds, like `OSError: [Errno 24]`\n"
+        "(Worker pid=3) ERROR 11-30 [exec.py:63] ValueError: Available memory is less than asked\n"
+        "RuntimeError: Engine core initialization failed. See root cause above.\n"
+    )
+    assert cause(log) == "ValueError: Available memory is less than asked"
+    assert cause("all is well") == ""
 
 
 def test_a_server_that_stays_silent_fails_when_time_is_up(tmp_path):

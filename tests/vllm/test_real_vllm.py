@@ -144,6 +144,14 @@ def test_a_server_that_refuses_a_flag_fails_every_cell_with_its_words(clone):
     assert left_of(clone) == []
 
 
+def test_memory_that_is_not_there_is_named_so(clone):
+    path = clone / "data" / "campaigns" / "small.toml"
+    path.write_text(CAMPAIGN.replace('SPACE = "1"', 'SPACE = "4000"').replace("[8, 6]", "[8]"))
+    outcome = measure_campaign(load_campaign("small"), Setup(PYTHON, clone / "b"), say=print)
+    assert len(outcome.failed) == 2
+    assert all("out-of-memory: exit code 1, ValueError:" in why for _, why in outcome.failed)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_of_the_engine_outlives_its_runner(clone, number):
     runner = start_command(clone, PYTHON)

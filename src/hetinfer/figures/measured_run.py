@@ -29,7 +29,9 @@ def draw_measured_run(
         ttft.plot(
             intended, timeline["ttft_from_intended_s"], "x", color=INTENDED, label="from schedule"
         )
-        ttft.plot(intended, timeline["ttft_s"], "o", color=SENT, markersize=2.5, label="from sending")
+        ttft.plot(
+            intended, timeline["ttft_s"], "o", color=SENT, markersize=2.5, label="from sending"
+        )
         ttft.set_ylabel("TTFT (s)")
         ttft.legend(**ABOVE)
         tpot.plot(intended, timeline["tpot_s"] * 1000, "o", color=SENT, markersize=2.5)

@@ -29,7 +29,9 @@ OUT_OF_MEMORY = (
     "not enough memory",
     "larger than the available KV cache memory",
     "Cannot allocate memory",
+    "less than requested memory for kv",
 )
+CAUSE_LENGTH = 240  # characters of a cause that a failure's line shows
 
 
 class ServerError(RuntimeError):
@@ -205,7 +207,14 @@ def failure_of(program: Kept, reason: str) -> ServerError:
     if any(sign.lower() in said.lower() for sign in OUT_OF_MEMORY):
         reason = "out-of-memory"
     detail = "killed, as the kernel does when memory is short" if killed else f"exit code {code}"
-    return ServerError(reason, detail, log_end(program.log))
+    first = cause(said)
+    return ServerError(reason, f"{detail}, {first}" if first else detail, log_end(program.log))
+
+
+def cause(log: str) -> str:
+    """The first error that a log names, such as `ValueError: ...`, which the others follow from."""
+    errors = re.findall(r"^(?!.*WARNING).*?\b((?:\w+\.)*\w*Error: .+)$", log, re.MULTILINE)
+    return str(errors[0])[:CAUSE_LENGTH] if errors else ""
 
 
 def ask_configuration(base_url: str, log: Path | None) -> EngineConfiguration:

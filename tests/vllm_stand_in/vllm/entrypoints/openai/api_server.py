@@ -28,6 +28,9 @@ class Handler(BaseHTTPRequestHandler):
             print("EngineDeadError: the engine is dead", flush=True)
             os._exit(1)
         self._answer(500 if DEFECT == "fails-half" and answered % 2 else 200, "")
+        if DEFECT == "dies-at-end" and answered == 6:
+            self.wfile.flush()
+            os._exit(1)
 
     def _answer(self, status, text):
         self.send_response(status)
