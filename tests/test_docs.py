@@ -67,7 +67,7 @@ def commands(name: str) -> list[str]:
 @pytest.mark.parametrize("command", sorted({c for name in DOCUMENTS for c in commands(name)}))
 def test_a_documented_command_runs(command):
     result = subprocess.run(
-        [sys.executable, "-m", "hetinfer", *shlex.split(command)],
+        [sys.executable, "-m", "hetinfer", *shlex.split(command, comments=True)],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr

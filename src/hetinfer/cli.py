@@ -1,6 +1,7 @@
 """The command line: each command is one call into the package."""
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from hetinfer.errors import InputError
 from hetinfer.notebooks import NotebookError
 
 USAGE_ERROR = 2
+TERMINATED = 143
 
 app = typer.Typer(
     name="hetinfer",
@@ -140,6 +142,51 @@ def verify_sources(
 
 
 @app.command()
+def measure(  # noqa: PLR0913 - one argument an option
+    campaign: Annotated[str, typer.Argument(help="A name in data/campaigns, or a .toml file.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it takes.")] = False,
+    base_url: Annotated[str, typer.Option(help="Measure an endpoint that runs already.")] = "",
+    ray: Annotated[str, typer.Option(help="Spread the cells over the Ray cluster there.")] = "",
+    python: Annotated[Path | None, typer.Option(help="The Python that has vLLM.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The server's; 0: any.")] = 0,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Failed cells too.")] = False,
+) -> None:
+    """Run a campaign of measurements, or go on with it; exit 1 if a cell failed.
+
+    The key of an endpoint is read from OPENAI_API_KEY.
+    """
+    from hetinfer.hardware import load_prices
+    from hetinfer.measurement import campaign as campaigns
+    from hetinfer.measurement import cluster, plan, runner, series
+
+    asked = campaigns.load_campaign(campaign)
+    if dry_run:
+        typer.echo(plan.plan_text(asked, plan.plan_campaign(asked, load_prices())))
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    setup = series.default_setup(python, base_url, port)
+    source = cluster.ray_source(asked, ray, python) if ray else None
+    found = runner.measure_campaign(
+        asked, setup, say=typer.echo, retry_failed=retry_failed, source=source
+    )
+    typer.echo(runner.outcome_text(asked, found))
+    raise typer.Exit(1 if found.failed else 0)
+
+
+@app.command()
+def roofline(
+    python: Annotated[Path | None, typer.Option(help="The Python that has torch.")] = None,
+    ranks: Annotated[int, typer.Option(min=0, help="All-reduce over so many; 0: all GPUs.")] = 0,
+) -> None:
+    """Measure what this host reaches, in about two minutes, and print it as JSON."""
+    from hetinfer.measurement import roofline as rooflines
+    from hetinfer.measurement import series
+
+    interpreter = series.default_setup(python).interpreter
+    typer.echo(rooflines.roofline_text(rooflines.measure_roofline(interpreter, ranks)))
+
+
+@app.command()
 def footprint(
     model: Annotated[str, typer.Option(help="The model, such as phi-4.")],
     gpu: Annotated[str, typer.Option(help="The card: rtx-4090, h100-pcie.")],
@@ -198,6 +245,48 @@ def cost(
         rate_requests_per_s=rate,
     )
     typer.echo(estimates.estimates_text(table, decimals=4, unit="USD per million tokens"))
+
+
+@app.command()
+def plan(
+    demand: Annotated[Path, typer.Argument(help="A demand, such as notebooks/demand.toml.")],
+    unchecked: Annotated[bool, typer.Option("--unchecked", help="Without simulation.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the simulations.")] = 0,
+) -> None:
+    """Plan the fleet for a demand: how many of each configuration, checked by simulation."""
+    from hetinfer.fleet import demand_file, display
+    from hetinfer.simulation.fitted import load_calibrations
+
+    file = demand_file.load_demand(demand, load_calibrations()[0])
+    typer.echo(display.plan_text(file, seed, checked=not unchecked))
+
+
+@app.command()
+def fleet(  # noqa: PLR0913 - one argument an option
+    demand: Annotated[Path, typer.Argument(help="A demand, such as notebooks/demand.toml.")],
+    copies: Annotated[list[str], typer.Option(help="GPU:GPUS=COPIES, repeatable.")],
+    policy: Annotated[str, typer.Option(help="How requests are routed.")] = "slo-aware",
+    hour: Annotated[int, typer.Option(help="The hour of the day.")] = 14,
+    duration_s: Annotated[float, typer.Option(help="How long, in seconds.")] = 600.0,
+    seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
+    trace: Annotated[Path | None, typer.Option(help="Requests from a trace instead.")] = None,
+) -> None:
+    """Simulate a fleet of your choice behind a router: who is served in time, and at what cost."""
+    from hetinfer.fleet import demand_file, display
+    from hetinfer.simulation.fitted import load_calibrations
+
+    file = demand_file.load_demand(demand, load_calibrations()[0])
+    typer.echo(
+        display.fleet_text(
+            file,
+            copies,
+            policy=policy,
+            hour=hour,
+            duration_s=duration_s,
+            seed=seed,
+            trace=trace,
+        )
+    )
 
 
 @app.command(hidden=True)

@@ -22,6 +22,8 @@ class Study:
 
     `runs` are single runs, `cells` have replicates averaged, `pairs` compare each 4090 cell with
     the H100's, `table_2` holds the run behind each printed row. `noise` is relative, by column.
+    `fleets` is what the chapter on fleets saves (columns of `fleet.comparison.compare_fleets`), or
+    nothing where no fleet was simulated.
     """
 
     runs: pd.DataFrame
@@ -31,9 +33,10 @@ class Study:
     printed: pd.DataFrame
     other: pd.DataFrame
     noise: dict[str, float]
+    fleets: pd.DataFrame | None = None
 
 
-def load_study(price_scenario: str = "study-2025") -> Study:
+def load_study(price_scenario: str = "study-2025", fleets: pd.DataFrame | None = None) -> Study:
     """The study with the prices of one scenario of `data/reference/prices.csv`."""
     prices = load_prices(price_scenario)
     runs = metrics.with_costs(load_recorded(), prices)
@@ -47,6 +50,7 @@ def load_study(price_scenario: str = "study-2025") -> Study:
         printed=printed,
         other=published.load_published_other(),
         noise={name: replicate_noise(runs, name) for name in recorded.NOISE_COLUMNS},
+        fleets=fleets,
     )
 
 
