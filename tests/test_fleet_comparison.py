@@ -129,14 +129,15 @@ def test_cheaper_fleets_are_listed_by_cost_and_the_first_that_holds_is_taken(cas
     costs = [2.0 * h + 0.25 * c for h, c in counts]
     assert costs == sorted(costs) and (2, 0) in counts and (2, 1) not in counts
     holds = pd.DataFrame({"class": ["chat"], "attainment_frac": [0.5], "holds": [True]})
+    assert 0 < plan.g_per_h
     better, _ = improve(plan, lambda fleet: holds.assign(holds=fleet.counts == (1, 7)))
     assert (1, 7) == better.counts
 
 
 def test_a_window_allows_its_share_of_an_hours_growth():
     classes = classes_of(LENGTHS)
-    batch, chat = hourly_targets((classes["batch"], classes["chat"]), 240.0)
-    assert 4.0 == batch.ttft_target_s
+    batch, chat = hourly_targets((classes["batch"], classes["chat"]), 600.0)
+    assert 10.0 == batch.ttft_target_s
     assert classes["chat"] == chat
     assert 60.0 == hourly_targets((classes["batch"],), 7200.0)[0].ttft_target_s
 

@@ -32,6 +32,7 @@ from hetinfer.fleet.scenarios import (
     MIXES,
     classes_of,
     demand_of,
+    is_latency_critical,
     offers_of,
     reprice_offer,
 )
@@ -127,16 +128,18 @@ def compare_fleets(
     bound_usd_per_h, attainment_frac and worst_frac (the lowest of any class and hour, pooled and in
     one window), wanted_frac.
     """
-    rows = []
+    rows: list[dict[str, object]] = []
     first = next(iter(scenarios.values()))
     for model, own in curves.items():
         for mix in MIXES:
+            plans: dict[str, list[dict[str, object]]] = {}
             for latency in latencies:
-                case = case_of(calibration, own, model, first, mix=mix, latency=latency)
-                check = simulated_check(case.capacities, policy, sizes)
-                for name, prices in scenarios.items():
-                    offers = tuple(reprice_offer(offer, prices) for offer in case.offers)
-                    rows.append(_compared(replace(case, offers=offers), check) | {"prices": name})
+                asked = latency if is_latency_critical(mix) else ""  # else all targets are alike
+                if asked not in plans:
+                    case = case_of(calibration, own, model, first, mix=mix, latency=latency)
+                    check = simulated_check(case.capacities, policy, sizes)
+                    plans[asked] = _compared_by_prices(case, check, scenarios)
+                rows += [row | {"latency": latency} for row in plans[asked]]
     return pd.DataFrame(rows)
 
 
@@ -259,6 +262,16 @@ def frontier(
                 }
             )
     return pd.DataFrame(rows)
+
+
+def _compared_by_prices(
+    case: Case, check: Check, scenarios: Mapping[str, Mapping[str, float]]
+) -> list[dict[str, object]]:
+    rows = []
+    for name, prices in scenarios.items():
+        offers = tuple(reprice_offer(offer, prices) for offer in case.offers)
+        rows.append(_compared(replace(case, offers=offers), check) | {"prices": name})
+    return rows
 
 
 def _compared(case: Case, check: Check) -> dict[str, object]:

@@ -91,6 +91,11 @@ def demand_of(mix: str, classes: Mapping[str, ServiceClass], scale: float = 1.0)
     return Demand(tuple(classes[name] for name in MIXES[mix]), np.array(rates))
 
 
+def is_latency_critical(mix: str) -> bool:
+    """Whether a mix has a class whose targets `LATENCY_TARGETS` scale."""
+    return any(name in LATENCY_CRITICAL for name in MIXES[mix])
+
+
 def configurations_of(model: str) -> list[tuple[str, int]]:
     """One H100, one consumer card where the model fits it, and two and four of them where not."""
     name = find_model(model).model
