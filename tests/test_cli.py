@@ -306,3 +306,21 @@ def test_share_of_what_no_run_brackets_is_refused(refused, options, reason):
 )
 def test_cost_without_a_usable_gpu_or_price_is_refused(refused, options, reason):
     assert reason in refused("cost", *QWEN_14B, "--rate", 8, "--gpus", 2, *options)
+
+
+def test_simulate_and_capacity_print_what_an_engine_does(hetinfer):
+    engine = ["--model", "DeepSeek-R1-Distill-Qwen-14B", "--gpu", "h100-pcie", "--requests", "500"]
+    code, output, _ = hetinfer("simulate", *engine, "--rate", "4")
+    assert code == 0
+    assert "evidence simulated" in output
+    code, output, _ = hetinfer("capacity", *engine, "--seeds", "1", "--ttft-p99-ms", "300")
+    assert code == 0
+    assert "cold (new prompts)" in output
+
+
+def test_simulating_what_cannot_be_is_refused(refused):
+    model = ["--model", "Meta-Llama-3-70B-Instruct", "--gpu", "rtx-4090", "--rate", "1"]
+    assert "does not fit" in refused("simulate", *model)
+    model[1] = "DeepSeek-R1-Distill-Qwen-7B"
+    assert "run too short" in refused("simulate", *model, "--requests", "5")
+    assert "no arrivals" in refused("simulate", *model[:-1], "0")

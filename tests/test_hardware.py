@@ -6,6 +6,7 @@ from hetinfer.errors import InputError
 from hetinfer.hardware import (
     check_price,
     configuration_label,
+    device_name,
     find_gpu,
     find_model,
     kv_capacity_tokens,
@@ -146,3 +147,10 @@ def test_text_columns_stay_as_they_stand(tmp_path):
     assert ["0.10", "0.2"] == table["version"].tolist()
     assert ["NA", ""] == table["note"].tolist()
     assert math.isnan(table["number"].iloc[0])
+
+
+def test_a_device_is_a_card_by_any_of_its_names_or_the_cpu():
+    assert device_name("NVIDIA GeForce RTX 4090") == "rtx-4090"
+    assert device_name("CPU") == "cpu"
+    with pytest.raises(InputError, match="unknown GPU"):
+        device_name("cpus")

@@ -1,6 +1,7 @@
 """The command line: each command is one call into the package."""
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from hetinfer.errors import InputError
 from hetinfer.notebooks import NotebookError
 
 USAGE_ERROR = 2
+TERMINATED = 143
 
 app = typer.Typer(
     name="hetinfer",
@@ -140,6 +142,51 @@ def verify_sources(
 
 
 @app.command()
+def measure(  # noqa: PLR0913 - one argument an option
+    campaign: Annotated[str, typer.Argument(help="A name in data/campaigns, or a .toml file.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it takes.")] = False,
+    base_url: Annotated[str, typer.Option(help="Measure an endpoint that runs already.")] = "",
+    ray: Annotated[str, typer.Option(help="Spread the cells over the Ray cluster there.")] = "",
+    python: Annotated[Path | None, typer.Option(help="The Python that has vLLM.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The server's; 0: any.")] = 0,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Failed cells too.")] = False,
+) -> None:
+    """Run a campaign of measurements, or go on with it; exit 1 if a cell failed.
+
+    The key of an endpoint is read from OPENAI_API_KEY.
+    """
+    from hetinfer.hardware import load_prices
+    from hetinfer.measurement import campaign as campaigns
+    from hetinfer.measurement import cluster, plan, runner, series
+
+    asked = campaigns.load_campaign(campaign)
+    if dry_run:
+        typer.echo(plan.plan_text(asked, plan.plan_campaign(asked, load_prices())))
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    setup = series.default_setup(python, base_url, port)
+    source = cluster.ray_source(asked, ray, python) if ray else None
+    found = runner.measure_campaign(
+        asked, setup, say=typer.echo, retry_failed=retry_failed, source=source
+    )
+    typer.echo(runner.outcome_text(asked, found))
+    raise typer.Exit(1 if found.failed else 0)
+
+
+@app.command()
+def roofline(
+    python: Annotated[Path | None, typer.Option(help="The Python that has torch.")] = None,
+    ranks: Annotated[int, typer.Option(min=0, help="All-reduce over so many; 0: all GPUs.")] = 0,
+) -> None:
+    """Measure what this host reaches, in about two minutes, and print it as JSON."""
+    from hetinfer.measurement import roofline as rooflines
+    from hetinfer.measurement import series
+
+    interpreter = series.default_setup(python).interpreter
+    typer.echo(rooflines.roofline_text(rooflines.measure_roofline(interpreter, ranks)))
+
+
+@app.command()
 def footprint(
     model: Annotated[str, typer.Option(help="The model, such as phi-4.")],
     gpu: Annotated[str, typer.Option(help="The card: rtx-4090, h100-pcie.")],
@@ -260,6 +307,60 @@ def report(
     from hetinfer.report import build_report
 
     typer.echo(f"  {build_report(paths.root_dir() / build_dir)}")
+
+
+@app.command()
+def simulate(  # noqa: PLR0913 - one argument an option
+    model: Annotated[str, typer.Option(help="The language model.")],
+    gpu: Annotated[str, typer.Option(help="The GPU.")],
+    rate: Annotated[float, typer.Option(help="Offered requests per second, Poisson.")],
+    gpus: Annotated[int, typer.Option(min=1, help="How many serve the model together.")] = 1,
+    requests: Annotated[int, typer.Option(help="How many requests arrive.")] = 5000,
+    repeated: Annotated[
+        bool, typer.Option("--repeated", help="Prompts repeat, so that the cache is warm.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Draws arrivals and lengths.")] = 42,
+) -> None:
+    """Simulate one engine at one rate, in steady state: throughput, latency, cache."""
+    from hetinfer.simulation import report
+    from hetinfer.simulation.capacity import Load
+
+    served = report.find_served(model, gpu, gpus)
+    typer.echo(report.simulate_text(served, Load(served.lengths, requests, repeated, seed), rate))
+
+
+@app.command()
+def capacity(  # noqa: PLR0913 - one argument an option
+    model: Annotated[str, typer.Option(help="The language model.")],
+    gpu: Annotated[str, typer.Option(help="The GPU.")],
+    gpus: Annotated[int, typer.Option(min=1, help="How many serve the model together.")] = 1,
+    ttft_p99_ms: Annotated[float, typer.Option(help="Target of P99 TTFT.")] = 500.0,
+    tpot_p99_ms: Annotated[float, typer.Option(help="Target of P99 TPOT.")] = float("inf"),
+    requests: Annotated[int, typer.Option(help="How many requests a simulated run has.")] = 5000,
+    seeds: Annotated[int, typer.Option(min=1, help="How many times each rate is simulated.")] = 3,
+) -> None:
+    """Find the highest rate that one engine serves within latency targets, cold and warm."""
+    from hetinfer.simulation import report
+    from hetinfer.simulation.capacity import Load
+
+    served = report.find_served(model, gpu, gpus)
+    targets_s = (ttft_p99_ms / report.MS_PER_S, tpot_p99_ms / report.MS_PER_S)
+    typer.echo(
+        report.capacity_text(served, Load(served.lengths, requests), targets_s, range(seeds))
+    )
+
+
+@app.command(hidden=True)
+def calibrate(
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+) -> None:
+    """Reconstruct the study's lengths and fit its engines anew (what make calibrate calls)."""
+    from hetinfer.simulation import fitted
+
+    folder = paths.data_dir("fitted")
+    found = fitted.calibrate_all(jobs)
+    fitted.save_calibrations(found, folder)
+    typer.echo(f"{folder}: {len(found)} reconstructions, {len(found[0].fits)} engines each")
 
 
 def main() -> None:

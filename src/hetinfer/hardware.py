@@ -15,6 +15,8 @@ from hetinfer.paths import data_dir
 GPU_MEMORY_FRAC = 0.9  # vLLM's default gpu_memory_utilization
 MISSING = ["", "nan", "NaN", "NA"]  # what a table may hold where a number is not known
 
+CPU = "cpu"  # what runs that no GPU served have in its place
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -73,6 +75,12 @@ def load_table(path: Path, *, text: Collection[str] = ()) -> pd.DataFrame:
     return table
 
 
+def load_text_table(path: Path) -> pd.DataFrame:
+    """Read one CSV table with every cell as its text, since a printed digit is a precision."""
+    load_table(path)
+    return pd.read_csv(path, dtype=str, keep_default_na=False)
+
+
 @cache
 def load_gpus() -> dict[str, Gpu]:
     """Every known card, by its short name (`h100-pcie`, `rtx-4090`, ...)."""
@@ -107,6 +115,11 @@ def find_gpu(name: str) -> Gpu:
         where="data/reference/gpus.csv",
         do="add a row for it there, with its names in the column aliases",
     )
+
+
+def device_name(name: str) -> str:
+    """The short name of the card that `name` means, or `cpu` for none; InputError for another."""
+    return CPU if name.lower() == CPU else find_gpu(name).gpu
 
 
 def find_model(name: str) -> LanguageModel:

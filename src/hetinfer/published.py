@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from hetinfer import metrics
-from hetinfer.errors import InputError
-from hetinfer.hardware import load_gpus, load_prices, short_name
+from hetinfer.hardware import load_gpus, load_prices, load_table, load_text_table, short_name
 from hetinfer.paths import data_dir
 from hetinfer.values import agrees_as_printed, printed_decimals, rounded
 
@@ -36,7 +35,7 @@ def load_published_tables() -> pd.DataFrame:
 
     `price_usd_per_h` of the paper's rows comes from the table's note and is no cell.
     """
-    table = _load_text("tables.csv")
+    table = load_text_table(data_dir("published") / "tables.csv")
     table["rate_requests_per_s"] = table["request_rate_qps"].astype(float)
     table["gpu_count"] = table["gpu_count"].astype(int)
     return table
@@ -44,7 +43,7 @@ def load_published_tables() -> pd.DataFrame:
 
 def load_published_other() -> pd.DataFrame:
     """The paper's Tables 1 and 3, the repository's prices, and Figure 1's labels and points."""
-    return _load_text("other.csv")
+    return load_text_table(data_dir("published") / "other.csv")
 
 
 def compare_cells(published: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -150,19 +149,6 @@ def compare_other(other: pd.DataFrame, table_2: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"recomputed": "float64", "agrees": "boolean"})
 
 
-def _load_text(name: str) -> pd.DataFrame:
-    path = data_dir("published") / name
-    if not path.is_file():
-        raise InputError(
-            "table missing",
-            got="no file",
-            expected="a CSV table",
-            where=path,
-            do="restore it with git checkout",
-        )
-    return pd.read_csv(path, dtype=str, keep_default_na=False)
-
-
 def _compare_row(row: pd.Series, run: pd.Series) -> pd.DataFrame:
     skipped = {"price_usd_per_h"} if row["source"] == PAPER else set()
     cells = []
@@ -188,7 +174,7 @@ def _price_source(row: pd.Series) -> Recomputed:
     study = load_prices("study-2025")
     if row["name"] == "alternative providers":
         return Recomputed(study[row["item"]], "price list study-2025 (the paper's own)")
-    prices = pd.read_csv(data_dir("reference") / "prices.csv")
+    prices = load_table(data_dir("reference") / "prices.csv")
     listed = prices[(prices["gpu"] == row["item"]) & (prices["market"] == "hyperscaler")]
     if listed.empty:
         return Recomputed(None, "no other price of this card at a hyperscaler is on file")
@@ -197,7 +183,7 @@ def _price_source(row: pd.Series) -> Recomputed:
 
 
 def _table_3(row: pd.Series, table_2: pd.DataFrame) -> Recomputed:
-    grid = pd.read_csv(data_dir("reference") / "grid_intensity.csv").set_index("region")
+    grid = load_table(data_dir("reference") / "grid_intensity.csv").set_index("region")
     grid_g_per_kwh = float(grid.loc["EU27", "g_co2_per_kwh"])
     if row["item"] == "grid":
         return Recomputed(grid_g_per_kwh, "grid_intensity.csv: EU27")

@@ -44,7 +44,8 @@ class Run:
     TTFT is the time to first token, TPOT the mean time per output token after the first of a
     request, ITL the gap between two streamed chunks. `rate_requests_per_s` is the offered rate
     (infinite when all requests are sent at once), `max_concurrency` the most requests that a client
-    kept in flight (infinite without a limit). `evidence` is `recorded` or `measured`.
+    kept in flight (infinite without a limit). `evidence` is `recorded` or `measured`. `variant` is
+    the arm of a measured experiment, such as `uncached`; it is empty where there is but one.
     """
 
     run_id: str
@@ -73,17 +74,18 @@ class Run:
     tpot: Latency
     itl: Latency
     source_file: str
+    variant: str = ""
 
 
 CONFIGURATION = ["model", "gpu", "gpu_count"]
 LOAD = ["dataset", "prompts", "rate_requests_per_s", "burstiness", "max_concurrency"]
-CELL = [*CONFIGURATION, *LOAD]
+CELL = [*CONFIGURATION, *LOAD, "variant"]
 TEXT = [f.name for f in fields(Run) if f.type is str]
-SCALARS = [f.name for f in fields(Run) if f.name not in LATENCIES]
+SCALARS = [f.name for f in fields(Run) if f.name not in (*LATENCIES, "source_file")]
 RUN_COLUMNS = [
-    *SCALARS[:-1],
+    *SCALARS,
     *(f"{latency}_{statistic}_s" for latency in LATENCIES for statistic in STATISTICS),
-    SCALARS[-1],
+    "source_file",
 ]
 
 
@@ -127,7 +129,7 @@ def load_recorded() -> pd.DataFrame:
     for latency in LATENCIES:
         for statistic in STATISTICS:
             table[f"{latency}_{statistic}_s"] = table[f"{latency}_{statistic}_ms"] / 1000
-    return table.assign(evidence="recorded", max_concurrency=math.inf)[RUN_COLUMNS]
+    return table.assign(evidence="recorded", max_concurrency=math.inf, variant="")[RUN_COLUMNS]
 
 
 def load_measured() -> pd.DataFrame:

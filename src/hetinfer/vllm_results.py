@@ -17,7 +17,7 @@ from typing import TypeVar
 import pandas as pd
 
 from hetinfer.errors import InputError
-from hetinfer.hardware import find_gpu, load_gpus, short_name
+from hetinfer.hardware import device_name, load_gpus, short_name
 from hetinfer.records import Record, as_whole, bad_field, has, load_records, number, text, whole
 from hetinfer.runs import (
     CONFIGURATION,
@@ -74,7 +74,7 @@ def load_results(
     `stated`, or holds a run read before; with `skip_bad` such files are passed over and listed.
     """
     if stated.gpu:
-        find_gpu(stated.gpu)
+        device_name(stated.gpu)
     files = [found for path in paths for found in _result_files(path)]
     runs: list[Run] = []
     skipped: list[InputError] = []
@@ -235,6 +235,7 @@ def _run(record: Record, stated: Stated, *, evidence: str, source_file: str) -> 
         tpot=latency_of(record, "tpot", detail),
         itl=latency_of(record, "itl", detail),
         source_file=source_file,
+        variant=text(record, "variant"),
     )
     return _check_failed(record, check_run(run, where=record.where))
 
@@ -275,7 +276,7 @@ def _gpu(record: Record, stated: Stated) -> str:
 
 def _known_gpu(record: Record, name: str) -> str:
     try:
-        return find_gpu(name).gpu
+        return device_name(name)
     except InputError as error:
         known = f"one of {', '.join(load_gpus())}"
         do = "add a row for it to data/reference/gpus.csv, with its names in the column aliases"

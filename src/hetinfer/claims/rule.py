@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from hetinfer.errors import InputError
-from hetinfer.hardware import load_table
+from hetinfer.hardware import load_text_table
 from hetinfer.paths import data_dir
 from hetinfer.values import printed_range
 
@@ -96,10 +96,7 @@ class Condition:
 
 def load_claims() -> dict[str, Claim]:
     """The 39 rows of `data/published/claims.csv`, by id."""
-    path = data_dir("published") / "claims.csv"
-    load_table(path)
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    rows = table.to_dict("records")
+    rows = load_text_table(data_dir("published") / "claims.csv").to_dict("records")
     return {
         row["id"]: Claim(**{**row, "may_vary": tuple(factors(row["may_vary"]))}) for row in rows
     }

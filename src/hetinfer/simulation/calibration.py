@@ -23,11 +23,9 @@ from hetinfer.runs import CONFIGURATION
 from hetinfer.simulation.engine import Engine, FrontEnd
 from hetinfer.simulation.replay import (
     STATISTICS,
-    STUDY_RATES,
     Replay,
     recorded_statistics,
     replay_statistics,
-    statistics_frame,
     study_replay,
 )
 from hetinfer.simulation.step_time import (
@@ -43,7 +41,7 @@ VALIDATION_RATES = (16.0, 4.0)
 # how far a statistic may be off before it counts as one: about what one run's repetition differs
 # by, and more where the model is known to be coarse
 SPREADS: Mapping[str, float] = {
-    "duration_s": 0.004,
+    "duration_s": 0.002,
     "tpot_mean_s": 0.01,
     "tpot_p50_s": 0.01,
     "tpot_p90_s": 0.015,
@@ -231,66 +229,10 @@ def fitted_statistics(
     return recorded
 
 
-def parity_table(
-    fits: Sequence[Fit], runs: pd.DataFrame, lengths: Mapping[str, Lengths]
-) -> pd.DataFrame:
-    """Simulated beside recorded: one row a configuration, rate and statistic, with its error.
-
-    `error_frac` is simulated / recorded - 1, `set` says whether the rate was fitted. `lengths` are
-    each model's. All of the study's rates are simulated, in its order.
-    """
-    tables = []
-    for fit in fits:
-        simulated = replay_statistics(
-            fit.engine, study_replay(lengths[fit.model]), inter_token=True
-        )
-        own = select_runs(runs, fit.model, fit.gpu, fit.gpu_count)
-        recorded = recorded_statistics(own, STUDY_RATES)
-        pair = [statistics_frame(s, STUDY_RATES) for s in (simulated, recorded)]
-        long = [t.melt("rate_requests_per_s", var_name="statistic") for t in pair]
-        table = long[0].assign(recorded=long[1]["value"]).rename(columns={"value": "simulated"})
-        tables.append(table.assign(model=fit.model, gpu=fit.gpu, gpu_count=fit.gpu_count))
-    table = pd.concat(tables, ignore_index=True)
-    fitted = table["rate_requests_per_s"].isin(FITTED_RATES)
-    return table.assign(
-        error_frac=table["simulated"] / table["recorded"] - 1,
-        set=np.where(fitted, "fitted", "validation"),
-    )
-
-
 def select_runs(runs: pd.DataFrame, model: str, gpu: str, gpu_count: int) -> pd.DataFrame:
     """The runs of one configuration."""
     same_card = (runs["gpu"] == gpu) & (runs["gpu_count"] == gpu_count)
     return runs[(runs["model"] == model) & same_card]
-
-
-def error_table(parity: pd.DataFrame) -> pd.DataFrame:
-    """Absolute relative errors by group, set and statistic: median and 90th percentile, count.
-
-    Groups: one H100 with up to 14B parameters, all but several 4090s, several 4090s.
-    """
-    shown = ("throughput_requests_per_s", "tpot_p50_s", "ttft_p50_s", "ttft_p99_s")
-    rows = []
-    for group, members in _groups(parity).items():
-        for (which, name), cells in parity[members].groupby(["set", "statistic"]):
-            if name in shown:
-                errors = cells["error_frac"].abs()
-                rows.append((group, which, name, errors.median(), errors.quantile(0.9), len(cells)))
-    columns = ["group", "set", "statistic", "median_frac", "p90_frac", "n"]
-    table = pd.DataFrame(rows, columns=columns)
-    order = table["statistic"].map({name: place for place, name in enumerate(shown)})
-    return table.assign(order=order).sort_values(["group", "set", "order"]).drop(columns="order")
-
-
-def _groups(parity: pd.DataFrame) -> dict[str, pd.Series]:
-    several_4090 = (parity["gpu"] == "rtx-4090") & (parity["gpu_count"] > 1)
-    small = parity["model"].map(lambda name: find_model(name).parameters_b) < 15
-    one_h100 = (parity["gpu"] == "h100-pcie") & (parity["gpu_count"] == 1)
-    return {
-        "H100 x1, up to 14B": one_h100 & small,
-        "all but several 4090s": ~several_4090,
-        "several 4090s": several_4090,
-    }
 
 
 def _starts(prior: Engine) -> list[Engine]:

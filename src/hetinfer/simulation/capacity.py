@@ -22,8 +22,8 @@ FEWEST_REQUESTS = 500  # below, a 99th percentile rests on fewer than five reque
 # rates of a curve as fractions of the backlogged throughput: coarse where latency is flat, then in
 # small steps until the queue grows; that may be above 1, for a backlog makes an engine preempt
 CURVE_FRACS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
-KNEE_FACTOR = 1.07
-MOST_KNEE_STEPS = 20
+KNEE_FACTOR = 1.08
+MOST_KNEE_STEPS = 16
 SATURATING_FACTOR = 50.0  # times one request's own pace: certainly above what any batch can serve
 OVERLOAD_WAIT_S = 0.5  # waits shorter than this are bursts, however they compare
 OVERLOAD_GROWTH = 1.5  # of the mean wait from the middle to the end of a run

@@ -14,19 +14,23 @@ import numpy as np
 import pandas as pd
 
 from hetinfer.errors import InputError
-from hetinfer.hardware import load_table
+from hetinfer.hardware import Gpu, LanguageModel, load_table
 from hetinfer.paths import data_dir, root_dir, sha256_of, write_atomically
 from hetinfer.runs import CONFIGURATION, load_recorded
-from hetinfer.simulation.calibration import Fit, fit_configuration
+from hetinfer.simulation.calibration import Fit, fit_configuration, select_runs
 from hetinfer.simulation.engine import Engine, FrontEnd
 from hetinfer.simulation.lengths import reconstruct_base, reconstruct_model
+from hetinfer.simulation.prediction import predict_engine
 from hetinfer.simulation.step_time import StepTime
 from hetinfer.workload import Lengths
 
 INPUTS = ("data/recorded/runs.csv", "data/reference/gpus.csv", "data/reference/models.csv")
 RECONSTRUCTIONS = (1, 2)  # seeds
-BASE_PROPOSALS = 900  # a round of annealing, stage 1
-MODEL_PROPOSALS = 1500  # and stage 2
+DEFAULT_LENGTHS = (
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B"  # answered (nearly) everything to the end
+)
+BASE_PROPOSALS = 2500  # a round of annealing, stage 1
+MODEL_PROPOSALS = 2500  # and stage 2
 
 
 @dataclass(frozen=True)
@@ -118,19 +122,32 @@ def load_calibrations(folder: Path | None = None) -> list[Calibration]:
     return sorted(calibrations, key=lambda calibration: calibration.cost)
 
 
-def find_fit(calibration: Calibration, model: str, gpu: str, gpu_count: int) -> Fit:
-    """The fit of one configuration; InputError names those that there are."""
+def refit_difference_frac(fit: Fit, lengths: Lengths) -> float:
+    """How far the cost of a fit made anew is from the saved one's: |new / saved - 1|.
+
+    The check that the saved engines come from these runs and this code.
+    """
+    runs = select_runs(load_recorded(), fit.model, fit.gpu, fit.gpu_count)
+    return abs(fit_configuration(runs, lengths).cost / fit.cost - 1)
+
+
+def serving_engine(
+    calibration: Calibration, model: LanguageModel, gpu: Gpu, gpu_count: int
+) -> tuple[Engine, bool]:
+    """The engine to simulate a configuration with, and whether it was fitted to runs of its own.
+
+    Where it was not, it is predicted from the card's constants and the model's figures.
+    """
+    keys = (model.model, gpu.gpu, gpu_count)
     for fit in calibration.fits:
-        if (fit.model, fit.gpu, fit.gpu_count) == (model, gpu, gpu_count):
-            return fit
-    known = sorted({f"{f.gpu_count}x {f.gpu}" for f in calibration.fits if f.model == model})
-    raise InputError(
-        "configuration not fitted",
-        got=f"{model} on {gpu_count}x {gpu}",
-        expected=f"one of {', '.join(known) or 'the study models'}",
-        where="data/fitted/engines.json",
-        do="name one of these, or predict it from the card's figures",
-    )
+        if (fit.model, fit.gpu, fit.gpu_count) == keys:
+            return fit.engine, True
+    return predict_engine(model, gpu, gpu_count, calibration.fits), False
+
+
+def serving_lengths(calibration: Calibration, model: LanguageModel) -> Lengths:
+    """The model's reconstructed lengths, or of a model unknown to the study, another's."""
+    return calibration.lengths.get(model.model, calibration.lengths[DEFAULT_LENGTHS])
 
 
 def _lengths(rows: pd.DataFrame) -> Lengths:

@@ -1,0 +1,1 @@
+"""New experiments with real vLLM: campaigns, servers, clients, power, and what they leave."""
