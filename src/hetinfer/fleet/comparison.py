@@ -38,7 +38,7 @@ from hetinfer.fleet.scenarios import (
 )
 from hetinfer.fleet.simulation import attainment
 from hetinfer.hardware import find_model, short_name
-from hetinfer.simulation.fitted import Calibration
+from hetinfer.simulation.fitted import Calibration, serving_lengths
 
 CHEAPER_FRAC = 1e-6  # fleets whose costs are closer than this cost the same
 
@@ -66,7 +66,7 @@ def case_of(
 ) -> Case:
     """The case with what each offer serves within the targets, from the model's curves."""
     full = find_model(model).model
-    classes = classes_of(calibration.lengths[full], latency)
+    classes = classes_of(serving_lengths(calibration, find_model(full)), latency)
     demand = demand_of(mix, classes)
     offers = tuple(offers_of(calibration, full, prices, "EU27"))
     return Case(full, mix, latency, demand, offers, capacities_of(offers, demand.classes, curves))
@@ -186,7 +186,7 @@ def policies_on_one_fleet(case: Case, plan: Plan, size: CheckSize) -> pd.DataFra
 def reclaim_table(
     case: Case, ownerships: Sequence[Ownership], size: CheckSize, policy: str = "slo-aware"
 ) -> pd.DataFrame:
-    """What it costs that owners take consumer cards back: the cheapest checked fleet of those.
+    """What it costs that owners take consumer cards back: the cheapest checked fleet with each.
 
     The peak hour is run for `replications` windows without a pause, with outages, retries and the
     TTFT of a retried request counted from its first arrival. Columns: available_frac, away_s,
@@ -206,10 +206,7 @@ def reclaim_table(
             for o in case.offers
         ]
         check = _owned_check(case, workload, ownership, size, policy)
-        try:
-            plan, table = tighten(peak, offers, case.capacities, check)
-        except InputError:
-            continue
+        plan, table = best_checked(peak, offers, case.capacities, check)["any"]
         calm = calm or plan
         fixed = check(replace(calm, offers=tuple(offers)))
         rows.append(
