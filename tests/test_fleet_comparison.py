@@ -24,12 +24,12 @@ from hetinfer.fleet.routing import POLICIES
 from hetinfer.fleet.scenarios import MIXES, classes_of, configurations_of, curves_of, demand_of
 from hetinfer.hardware import load_price_scenarios, load_prices
 from hetinfer.paths import root_dir
-from hetinfer.simulation.fitted import Calibration
+from hetinfer.simulation.fitted import DEFAULT_LENGTHS, Calibration
 from hetinfer.workload import Lengths
 
 MODEL = "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"
 LENGTHS = Lengths(np.array([64, 128, 256, 400]), np.array([32, 64, 128, 300]))
-NO_FITS = Calibration(0, {MODEL: LENGTHS}, ())
+NO_FITS = Calibration(0, {MODEL: LENGTHS, DEFAULT_LENGTHS: LENGTHS}, ())
 SIZES = check_sizes(0, window_s=10.0, replications=2, long_window_s=20.0, hours=1)
 CASE = {"mix": "mixed day", "latency": "standard"}
 
@@ -76,9 +76,9 @@ def test_every_policy_is_judged_on_one_fleet(case):
 
 
 def test_owners_who_take_cards_back_cost_cards(case):
-    owners = [Ownership(1.0, 60.0), Ownership(0.5, 20.0)]
+    owners = [Ownership(1.0, 60.0), Ownership(0.6, 20.0)]
     table = reclaim_table(case, owners, CheckSize(60.0, 2, 0))
-    assert [1.0, 0.5] == table["available_frac"].tolist()
+    assert [1.0, 0.6] == table["available_frac"].tolist()
     assert table["usd_per_h"].is_monotonic_increasing
     assert table["fixed_attainment_frac"].iloc[1] < table["fixed_attainment_frac"].iloc[0]
     assert (table["fixed_attainment_frac"] <= table["attainment_frac"] + 1e-12).all()
@@ -129,14 +129,15 @@ def test_cheaper_fleets_are_listed_by_cost_and_the_first_that_holds_is_taken(cas
     costs = [2.0 * h + 0.25 * c for h, c in counts]
     assert costs == sorted(costs) and (2, 0) in counts and (2, 1) not in counts
     holds = pd.DataFrame({"class": ["chat"], "attainment_frac": [0.5], "holds": [True]})
+    assert 0 < plan.g_per_h
     better, _ = improve(plan, lambda fleet: holds.assign(holds=fleet.counts == (1, 7)))
     assert (1, 7) == better.counts
 
 
 def test_a_window_allows_its_share_of_an_hours_growth():
     classes = classes_of(LENGTHS)
-    batch, chat = hourly_targets((classes["batch"], classes["chat"]), 240.0)
-    assert 4.0 == batch.ttft_target_s
+    batch, chat = hourly_targets((classes["batch"], classes["chat"]), 600.0)
+    assert 10.0 == batch.ttft_target_s
     assert classes["chat"] == chat
     assert 60.0 == hourly_targets((classes["batch"],), 7200.0)[0].ttft_target_s
 

@@ -40,7 +40,8 @@ def claims(
     """Judge every printed claim by the data: verdict, number, condition."""
     from hetinfer import claims as judged_claims
 
-    judged = judged_claims.judge_claims(judged_claims.load_study())
+    fleets = judged_claims.load_fleets(paths.default_build_dir())
+    judged = judged_claims.judge_claims(judged_claims.load_study(fleets=fleets))
     if id:
         typer.echo(judged_claims.as_text(judged_claims.find_judgement(judged, id)))
         return

@@ -1,6 +1,7 @@
 """Everything a claim is judged by, loaded once, and the tables that several claims share."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +55,12 @@ def load_study(price_scenario: str = "study-2025", fleets: pd.DataFrame | None =
         prices=prices,
         fleets=fleets,
     )
+
+
+def load_fleets(build_dir: Path) -> pd.DataFrame | None:
+    """What the chapter on fleets saved in a build; nothing where it has not run."""
+    path = build_dir / "results" / "fleet-claims.parquet"
+    return pd.read_parquet(path) if path.is_file() else None
 
 
 def pair_cells(cells: pd.DataFrame) -> pd.DataFrame:

@@ -17,10 +17,11 @@ from hetinfer.fleet.planning import Aim, Demand, Plan, plan_fleet, price_plan
 from hetinfer.fleet.simulation import FleetRun, Router, attainment, in_time_of, simulate_fleet
 
 Floats = npt.NDArray[np.float64]
-SETTLED_S = 2.0  # a wait that may come and go in a stable engine
+SETTLED_S = 5.0  # a wait that may come and go in a stable engine
 WINDOW_GAP_S = 3_600.0  # between two windows of a check: every queue is empty again long before
 FIRST_RESERVE_FRAC = -0.5  # engines that share classes serve more than capacities say: start below
 RESERVE_STEP_FRAC = 0.1
+SPREAD_RESERVES_FRAC = (0.0, -0.25, -0.5, -0.75, -0.9, -0.97)  # a spread, not a plan, is wanted
 MOST_STEPS = 40
 EQUAL_COST_FRAC = 1e-9
 MOST_LISTED = 100_000  # beyond, a fleet is so large that one card more or less says little
@@ -44,16 +45,16 @@ def check_sizes(
     *,
     window_s: float = 30.0,
     replications: int = 20,
-    long_window_s: float = 240.0,
+    long_window_s: float = 600.0,
     hours: int = 3,
 ) -> tuple[CheckSize, ...]:
-    """A short look at the peak, one long window an hour, and many of `hours` hours.
+    """A short look at all hours, one long window of the first two, and many of `hours` hours.
 
     The first sorts out most fleets, the second finds growing queues, the third has the attainment.
     """
     return (
-        CheckSize(2 * window_s, 1, seed, 1),
-        CheckSize(long_window_s, 1, seed + 1),
+        CheckSize(2 * window_s, 1, seed),
+        CheckSize(long_window_s, 1, seed + 1, 2),
         CheckSize(window_s, replications, seed + 2, hours),
     )
 
@@ -326,15 +327,16 @@ def _improved(
 
 
 def _respread(plan: Plan, capacities: Capacities) -> Plan:
-    """The plan with the programme's spread over its own copies, as far as that knows one."""
+    """The plan with the programme's spread over its own copies, at the first reserve it allows."""
     offers = [replace(o, most=n) for o, n in zip(plan.offers, plan.counts, strict=True)]
-    least = (FIRST_RESERVE_FRAC,) * len(plan.demand.classes)
-    aim = replace(plan.aim, reserve_frac=least)
-    try:
-        spread = plan_fleet(plan.demand, offers, capacities, aim).spread_requests_per_s
-    except InputError:
-        spread = np.zeros_like(plan.spread_requests_per_s)
-    return price_plan(replace(plan, spread_requests_per_s=spread, aim=aim), capacities)
+    for reserve in SPREAD_RESERVES_FRAC:
+        aim = replace(plan.aim, reserve_frac=(reserve,) * len(plan.demand.classes))
+        try:
+            spread = plan_fleet(plan.demand, offers, capacities, aim).spread_requests_per_s
+        except InputError:
+            continue
+        return price_plan(replace(plan, spread_requests_per_s=spread, aim=aim), capacities)
+    return plan
 
 
 def _usd_per_h(offers: Sequence[Offer], counts: Sequence[int]) -> float:

@@ -32,8 +32,7 @@ from hetinfer.simulation.capacity import (
     latency_curve,
 )
 from hetinfer.simulation.engine import Engine
-from hetinfer.simulation.fitted import Calibration
-from hetinfer.simulation.prediction import predict_engine
+from hetinfer.simulation.fitted import Calibration, serving_engine
 
 Floats = npt.NDArray[np.float64]
 TIERS = {"enterprise": 0, "consumer": 1}
@@ -119,12 +118,13 @@ def offer_of(
     gpu, count = find_gpu(configuration[0]), configuration[1]
     if gpu.gpu not in prices:
         raise _offer_error("no price", gpu.gpu, f"one of {', '.join(prices)}")
+    engine, _ = serving_engine(calibration, find_model(model), gpu, count)
     machine = middle_machine(known_machine(gpu.gpu))
     busy_w, idle_w, embodied_g = _hour_of(machine, count)
     return Offer(
         gpu.gpu,
         count,
-        _engine(calibration, model, gpu.gpu, count),
+        healthy_host(engine),
         count * check_price(prices[gpu.gpu], where=f"the price of {gpu.gpu}"),
         busy_w,
         idle_w,
@@ -207,13 +207,6 @@ def home_tiers(offers: Sequence[Offer], capacities: Capacities) -> tuple[int, ..
     with np.errstate(divide="ignore"):
         cheapest = np.argmin(usd / capacities.requests_per_s, axis=0)
     return tuple(offers[k].tier for k in cheapest)
-
-
-def _engine(calibration: Calibration, model: str, gpu: str, count: int) -> Engine:
-    for fit in calibration.fits:
-        if (fit.model, fit.gpu, fit.gpu_count) == (model, gpu, count):
-            return healthy_host(fit.engine)
-    return healthy_host(predict_engine(find_model(model), find_gpu(gpu), count, calibration.fits))
 
 
 def _hour_of(machine: Machine[Floats], count: int) -> tuple[float, float, float]:

@@ -16,7 +16,7 @@ from hetinfer.fleet.demand import ServiceClass, daily_rates, spread_lengths
 from hetinfer.fleet.offers import Curves, Offer, draw_curves, offer_of
 from hetinfer.fleet.planning import Demand
 from hetinfer.hardware import find_gpu, find_model, kv_capacity_tokens
-from hetinfer.simulation.fitted import Calibration
+from hetinfer.simulation.fitted import Calibration, serving_lengths
 from hetinfer.workload import Lengths
 
 Floats = npt.NDArray[np.float64]
@@ -91,6 +91,11 @@ def demand_of(mix: str, classes: Mapping[str, ServiceClass], scale: float = 1.0)
     return Demand(tuple(classes[name] for name in MIXES[mix]), np.array(rates))
 
 
+def is_latency_critical(mix: str) -> bool:
+    """Whether a mix has a class whose targets `LATENCY_TARGETS` scale."""
+    return any(name in LATENCY_CRITICAL for name in MIXES[mix])
+
+
 def configurations_of(model: str) -> list[tuple[str, int]]:
     """One H100, one consumer card where the model fits it, and two and four of them where not."""
     name = find_model(model).model
@@ -127,7 +132,7 @@ def curves_of(
 ) -> Curves:
     """Latency curves of every offer for a model under every class; prices change nothing."""
     offers = offers_of(calibration, model, prices, "World")
-    classes = classes_of(calibration.lengths[find_model(model).model])
+    classes = classes_of(serving_lengths(calibration, find_model(model)))
     return draw_curves(offers, list(classes.values()), requests, seed)
 
 
