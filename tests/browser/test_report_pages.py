@@ -1,5 +1,6 @@
 """The finished report in a browser: wide and narrow, claim to evidence, accessible, offline."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,15 @@ def test_axe_has_no_serious_finding(open_page, axe_source, name, scheme):
         f"{rule['id']}: {rule['nodes'][0]['html']}" for rule in found if rule["impact"] in SERIOUS
     ]
     assert serious == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_overview_opens_with_the_answer_which_opens_large(open_page, width):
+    page = open_page(url("index.html"), width)
+    answer = page.get_by_alt_text(re.compile("verdicts on 35 claims"))
+    assert answer.bounding_box()["y"] < page.locator("#claims").bounding_box()["y"]
+    page.get_by_role("link", name="Answer, large").click()
+    assert page.url.endswith("figures/answer.svg")
 
 
 def test_code_is_folded_until_it_is_asked_for(open_page):
