@@ -1,4 +1,5 @@
 import dataclasses
+from importlib.util import find_spec
 
 import numpy as np
 import pandas as pd
@@ -107,6 +108,12 @@ def test_a_healthy_host_only_changes_the_front_end():
 def test_a_sweep_gives_the_same_numbers_wherever_it_runs(backend):
     found = sweep(rate_point, [4.0, 8.0, 6.0], jobs=2, backend=backend)
     assert found == [rate_point(rate) for rate in (4.0, 8.0, 6.0)]
+
+
+@pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
+def test_a_sweep_on_ray_without_ray_says_what_to_install():
+    with pytest.raises(InputError, match="run make cluster"):
+        sweep(rate_point, [1.0], backend="ray")
 
 
 def rate_point(rate: float) -> float:

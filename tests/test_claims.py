@@ -19,6 +19,7 @@ from hetinfer.claims.rule import (
     near,
     up_to,
 )
+from hetinfer.claims.simulated import sides_text
 from hetinfer.errors import InputError
 
 
@@ -215,6 +216,26 @@ def test_the_table_for_a_terminal_names_every_verdict(judged):
     text = claims.table_text(claims.claim_table(judged))
     assert "S39  not-testable" in text
     assert "S26  reproduced (check)" in text
+
+
+def test_what_is_simulated_stands_beside_and_decides_nothing(judged):
+    sides = {name: j.finding.simulated for name, j in judged.items() if j.finding.simulated}
+    assert list(sides) == ["S06", "S14", "S15", "S16", "S17", "S18"]
+    assert sides["S06"].startswith("P99 TTFT at 16 requests/s: ")
+    assert all("with new prompts" in side for side in sides.values())
+    assert {judged[name].verdict for name in ("S14", "S15", "S16")} == {"not-testable"}
+    text = claims.table_text(claims.claim_table(judged))
+    assert "-> simulated: four nodes whose hosts keep up" in text
+    assert f"simulated:  {sides['S17']}" in claims.as_text(judged["S17"])
+    assert "<dt>simulated</dt>" in claims.evidence_html(judged, "S06")
+
+
+def test_simulated_sides_are_told_with_unit_and_decimals():
+    table = pd.DataFrame({"id": ["S16"], "cold": [0.0875], "warm": [0.1], "unit": ["USD/Mtoken"]})
+    assert sides_text(table) == {
+        "S16": "those nodes at 4 requests/s each: 0.088 USD/Mtoken with new prompts, "
+        "0.100 with repeated"
+    }
 
 
 def test_owned_cards_carry_less_embodied_carbon_in_most_cells_but_not_all(judged):

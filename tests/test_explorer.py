@@ -161,7 +161,7 @@ def test_a_scenario_without_target_is_exported_with_a_minute():
 def moved(**changed: object) -> tuple[str, str]:
     """What the explorer shows before and after some of its controls are moved."""
     widget = explorer.show_explorer(CELLS, STUDY)
-    *controls, shown = widget.children
+    *controls, shown, _, _ = widget.children
     before = shown.value
     for control in controls:
         if control.description in changed:
@@ -190,6 +190,22 @@ def test_a_change_takes_less_than_a_second_of_computing():
     started = time.process_time()
     widget.children[4].value = 0.5
     assert time.process_time() - started < 1
+
+
+def test_a_scenario_is_planned_on_demand_and_a_change_clears_the_plan():
+    small = explorer.scenario_of("DeepSeek-R1-Distill-Llama-8B", 4.0, "study-2025")
+    *controls, _, button, planned = explorer.show_explorer(CELLS, small).children
+    assert planned.value == ""
+    button.click()
+    assert "1x 4090: planned for served 100 %" in planned.value
+    assert "[simulated; prices and powers reference]" in planned.value
+    controls[0].value = MODEL
+    assert planned.value == ""
+
+
+def test_a_scenario_that_nothing_serves_says_so():
+    tight = replace(STUDY, ttft_target_s=0.001)
+    assert "served by nothing" in explorer.scenario_plan(CELLS, tight)
 
 
 def test_the_file_to_save_is_in_the_page():

@@ -26,7 +26,7 @@ def test_every_cell_of_the_shipped_campaign_ran_once(runs):
 def test_only_runs_after_the_first_with_the_same_prompts_hit_the_cache(runs):
     warm = (runs["variant"] == "cached") & (runs["rate_requests_per_s"] < 4)
     assert (runs.loc[warm, "hit_frac"] > 0.5).all()
-    assert (runs.loc[~warm, "hit_frac"] == 0).all()
+    assert (runs.loc[~warm, "hit_frac"] < 0.02).all()  # two random prompts may begin alike
 
 
 def test_a_warm_cache_halves_the_first_token(runs):

@@ -21,7 +21,7 @@ SOURCES = pd.read_csv(PAPER / "sources.csv").to_dict("records")
 A4_WIDTH_MM, MM_PER_IN = 210, 25.4
 SMALLEST_PLACED_FRAC = 0.97  # a figure's smallest letters are 6 pt at its own size
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="518pt" height="200pt"></svg>'
-GENERATED = re.compile(r'#?\b(?:v|vu|vi|vn|k|interval|id|printed|found|condition)\("[^"]*"\)')
+GENERATED = re.compile(r'#?\b(?:v|vu|vi|vn|k|interval|id|printed|found|condition|side)\("[^"]*"\)')
 NAMES = re.compile(r"#(?:h100|rtx|p99|model)\b")
 PLACED = re.compile(r'#(?:wide|column)-figure\(\s*"\w+"')
 NAMED_SOURCE = re.compile(r"@[a-z][\w-]*")

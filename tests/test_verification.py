@@ -44,8 +44,13 @@ def change_value(build: Path, name: str, part: str, value: float) -> None:
     path.write_text(json.dumps(table))
 
 
+def compare(build: Path) -> verification.Report:
+    """Without fits made anew, which take a second."""
+    return verification.verify(build, refitted=())
+
+
 def test_an_unchanged_build_is_verified(clone):
-    report = verification.verify(clone)
+    report = compare(clone)
     assert report.agrees
     text = verification.report_text(report)
     assert "3 of 3 values agree" in text
@@ -65,14 +70,14 @@ def test_an_unchanged_build_is_verified(clone):
 )
 def test_a_value_may_differ_by_its_tolerance_and_no_more(clone, name, part, value, agrees):
     change_value(clone, name, part, value)
-    assert verification.verify(clone).agrees == agrees
+    assert compare(clone).agrees == agrees
 
 
 def test_a_missing_and_an_unexpected_value_are_named(clone):
     table = json.loads((clone / "values.json").read_text())
     table["new"] = table.pop("exact")
     (clone / "values.json").write_text(json.dumps(table))
-    assert verification.verify(clone).differences == (
+    assert compare(clone).differences == (
         "value exact: missing, expected 3",
         "value new: not expected",
     )
@@ -81,21 +86,21 @@ def test_a_missing_and_an_unexpected_value_are_named(clone):
 def test_another_verdict_is_named(clone):
     path = clone / "claims.csv"
     path.write_text(path.read_text().replace("reproduced", "not-reproduced"))
-    (line,) = verification.verify(clone).differences
+    (line,) = compare(clone).differences
     assert line == "claim S01: verdict 'not-reproduced', expected 'reproduced'"
 
 
 def test_a_changed_table_cell_is_named(clone):
     (clone / "tables/t.csv").write_text("a,b\n1.0,x\n2.5,\n")
-    (line,) = verification.verify(clone).differences
+    (line,) = compare(clone).differences
     assert line.startswith("table t.csv: row 1, a")
     (clone / "tables/t.csv").unlink()
-    assert verification.verify(clone).differences == ("table t.csv: missing",)
+    assert compare(clone).differences == ("table t.csv: missing",)
 
 
 def test_a_figure_with_other_bytes_is_named_and_no_failure(clone):
     (clone / "figures/answer.svg").write_text("<svg> </svg>")
-    report = verification.verify(clone)
+    report = compare(clone)
     assert report.agrees
     assert "figure answer.svg: other bytes" in verification.report_text(report)
 
@@ -103,7 +108,7 @@ def test_a_figure_with_other_bytes_is_named_and_no_failure(clone):
 def test_a_changed_input_is_a_failure(clone):
     path = root_dir() / "data/reference/prices.csv"
     path.write_text(path.read_text().replace("0.25", "0.26"))
-    (line,) = verification.verify(clone).differences
+    (line,) = compare(clone).differences
     assert line.startswith("data reference/prices.csv: changed")
 
 
@@ -114,4 +119,27 @@ def test_the_expected_build_gives_the_readme_its_figure(clone):
 
 def test_no_build_is_one_clear_line(tmp_path):
     with pytest.raises(InputError, match="run make reproduce"):
-        verification.verify(tmp_path)
+        compare(tmp_path)
+
+
+def test_two_fits_made_anew_cost_what_the_saved_ones_do(clone):
+    report = verification.verify(clone)
+    assert report.agrees
+    assert "2 of 2 fits made anew agree" in verification.report_text(report)
+
+
+def test_a_saved_fit_of_another_cost_is_named(clone):
+    path = root_dir() / "data/fitted/engines.json"
+    content = json.loads(path.read_text())
+    keys = verification.REFITTED[1]
+    for fit in content["fits"]:
+        if (fit["model"], fit["gpu"], fit["gpu_count"]) == keys:
+            fit["cost"] *= 1.02
+    path.write_text(json.dumps(content))
+    (line,) = verification.refit_differences([keys])
+    assert line.startswith(f"fit {keys[0]} on 1x rtx-4090: its cost differs by 0.02")
+
+
+def test_a_configuration_without_a_fit_is_an_error():
+    with pytest.raises(InputError, match="nothing to refit"):
+        list(verification.refit_differences([("none", "h100-pcie", 1)]))

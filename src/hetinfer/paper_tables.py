@@ -1,5 +1,6 @@
 """The paper's tables as text: cells of the build's tables, rounded by the one formatter."""
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -15,6 +16,7 @@ PERCENT = 100
 RATIO_DECIMALS = 2
 HALF_SECOND = 0.5  # the target of the price table that has one, in seconds
 FAMILY = "DeepSeek-R1-Distill-"
+KINDS = {"mixed": "both", "enterprise": "H100", "consumer": "4090"}
 STATISTICS = {
     "throughput_requests_per_s": "throughput",
     "tpot_p50_s": "median TPOT",
@@ -183,6 +185,27 @@ def sensitivity_table(sensitivity: pd.DataFrame) -> TextTable:
     return [["assumption", *(configuration_label(*kind) for kind in kinds)], *rows]
 
 
+def fleets_table(fleets: pd.DataFrame) -> TextTable:
+    """The cheapest fleet's kind and USD per hour, beside H100s alone: a column a price list."""
+    lists = list(fleets["prices"].drop_duplicates())
+    rows = []
+    for (model, mix, latency), group in fleets.groupby(["model", "mix", "latency"], sort=False):
+        by_list = group.set_index("prices")
+        cells = [
+            f"{KINDS[by_list.loc[name, 'kind']]} {rounded(by_list.loc[name, 'best_usd_per_h'], 2)} "
+            f"({_dollars(by_list.loc[name, 'enterprise_usd_per_h'])})"
+            for name in lists
+        ]
+        rows.append(
+            [str(model).removeprefix(FAMILY), f"{str(mix).removesuffix(' day')}, {latency}", *cells]
+        )
+    return [["model", "traffic", *lists], *rows]
+
+
+def _dollars(usd_per_h: float) -> str:
+    return NOTHING if math.isnan(usd_per_h) else rounded(usd_per_h, 2)
+
+
 PAPER_TABLES: Mapping[str, tuple[str, Callable[[pd.DataFrame], TextTable]]] = {
     "configurations": ("run_order", configurations_table),
     "shares": ("share_by_count", shares_table),
@@ -194,6 +217,7 @@ PAPER_TABLES: Mapping[str, tuple[str, Callable[[pd.DataFrame], TextTable]]] = {
     "energy": ("energy_efficiency", energy_table),
     "regions": ("cleaner_regions", regions_table),
     "simulator-errors": ("simulator_errors", simulator_table),
+    "fleets": ("fleet_costs", fleets_table),
     "steady": ("steady_cost", steady_table),
     "sensitivity": ("capacity_sensitivity", sensitivity_table),
 }

@@ -1,7 +1,10 @@
-"""A build against the expected one: values, claims, tables, figures, and the data's own hashes."""
+"""A build against the expected one: values, claims, tables, figures, and the data's own hashes.
+
+Two of the simulator's fits are made anew as well, to see that they come from these runs.
+"""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,14 +13,21 @@ import pandas as pd
 
 from hetinfer.errors import InputError
 from hetinfer.paths import data_dir, root_dir, sha256_of, write_atomically
+from hetinfer.simulation.fitted import load_calibrations, refit_difference_frac
 from hetinfer.values import Value, load_values
 
 EXACT_TOLERANCE_FRAC = 1e-9  # recomputed from tables: only the last bits may differ
 FITTED_TOLERANCE_FRAC = 1e-4  # an optimiser's answer, which depends on its library's version
 SIMULATED_TOLERANCE_FRAC = 1e-3
 TABLE_TOLERANCE_FRAC = 1e-4
+REFIT_TOLERANCE_FRAC = 0.01  # of a fit's cost: where the optimiser stops, which is flat
+REFITTED = (  # one configuration of each card; together a second or two
+    ("deepseek-ai/DeepSeek-R1-Distill-Qwen-14B", "h100-pcie", 1),
+    ("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", "rtx-4090", 1),
+)
 FIGURES = "figures.sha256"
 ANSWER = Path("paper") / "answer.svg"  # what README shows: the figure of that name
+Configuration = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,7 @@ class Report:
     claims: int
     tables: int
     data_files: int
+    refits: int
     differences: tuple[str, ...]
     figures_differing: tuple[str, ...]
     figures: int
@@ -45,8 +56,11 @@ def tolerance_frac(value: Value) -> float:
     return EXACT_TOLERANCE_FRAC if value.low is None else FITTED_TOLERANCE_FRAC
 
 
-def verify(build_dir: Path) -> Report:
-    """Compare a build with `data/expected/`; InputError where one of them is not there."""
+def verify(build_dir: Path, *, refitted: Sequence[Configuration] = REFITTED) -> Report:
+    """Compare a build with `data/expected/`, and fits made anew with `data/fitted/`.
+
+    InputError where one of them is not there.
+    """
     expected_dir = data_dir("expected")
     for folder in (build_dir, expected_dir):
         if not (folder / "values.json").is_file():
@@ -67,6 +81,7 @@ def verify(build_dir: Path) -> Report:
         *_claim_differences(claims, build_dir / "claims.csv"),
         *(line for table in tables for line in _table_differences(table, build_dir)),
         *_hash_differences(hashes),
+        *refit_differences(refitted),
     ]
     differing = [
         name
@@ -79,23 +94,48 @@ def verify(build_dir: Path) -> Report:
         claims=len(claims),
         tables=len(tables),
         data_files=len(hashes),
+        refits=len(refitted),
         differences=tuple(differences),
         figures_differing=tuple(differing),
         figures=len(figures),
     )
 
 
+def refit_differences(configurations: Sequence[Configuration]) -> Iterator[str]:
+    """A line for each configuration whose fit, made anew, costs another sum than the saved one.
+
+    Compared with the reconstruction of smaller cost, within `REFIT_TOLERANCE_FRAC`. InputError
+    for a configuration that has no saved fit.
+    """
+    if not configurations:
+        return
+    best = load_calibrations()[0]
+    saved = {(fit.model, fit.gpu, fit.gpu_count): fit for fit in best.fits}
+    for keys in configurations:
+        if keys not in saved:
+            raise InputError(
+                "nothing to refit", got=keys, expected="a configuration with a saved fit",
+                where=data_dir("fitted"), do="run make calibrate",
+            )  # fmt: skip
+        difference = refit_difference_frac(saved[keys], best.lengths[keys[0]])
+        if difference > REFIT_TOLERANCE_FRAC:
+            name = f"{keys[0]} on {keys[2]}x {keys[1]}"
+            tolerance = f"expected within {REFIT_TOLERANCE_FRAC:g}"
+            yield f"fit {name}: its cost differs by {difference:.2g}, {tolerance}"
+
+
 def report_text(report: Report) -> str:
     """The comparison as a reader wants it: counts, then each difference."""
     by_kind = {
         kind: sum(line.startswith(kind) for line in report.differences)
-        for kind in ("value", "claim", "table", "data")
+        for kind in ("value", "claim", "table", "data", "fit")
     }
     counts = (
         ("values", report.values, by_kind["value"]),
         ("claims", report.claims, by_kind["claim"]),
         ("tables", report.tables, by_kind["table"]),
         ("data files", report.data_files, by_kind["data"]),
+        ("fits made anew", report.refits, by_kind["fit"]),
     )
     lines = [f"{total - bad} of {total} {name} agree" for name, total, bad in counts]
     lines += report.differences

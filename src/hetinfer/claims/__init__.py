@@ -1,12 +1,14 @@
 """Claims: each printed statement, recomputed and judged by one rule."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pandas as pd
 
 from hetinfer.claims import documents, footprint, money, performance
 from hetinfer.claims.display import as_text, evidence_html, table_html, table_text
 from hetinfer.claims.rule import Claim, Finding, Judgement, Verdict, judge, load_claims
+from hetinfer.claims.simulated import load_simulated_sides
 from hetinfer.claims.study import Study, load_fleets, load_study
 from hetinfer.errors import InputError
 
@@ -18,15 +20,16 @@ FINDERS: Mapping[str, Callable[[Claim, Study], Finding]] = {
 }
 COLUMNS = [
     "id", "kind", "statement", "printed", "recomputed", "low", "high", "unit", "verdict",
-    "condition", "note", "evidence", "chapter", "where", "threshold",
+    "condition", "note", "simulated", "evidence", "chapter", "where", "threshold",
 ]  # fmt: skip
 
 
 def judge_claims(study: Study) -> dict[str, Judgement]:
-    """Every claim judged by the study's data, by id, in order."""
+    """Every claim judged by the study's data, by id, in order; simulations only stand beside."""
+    sides = load_simulated_sides(study.prices)
     judged = {}
     for claim in load_claims().values():
-        finding = FINDERS[claim.id](claim, study)
+        finding = replace(FINDERS[claim.id](claim, study), simulated=sides.get(claim.id, ""))
         judged[claim.id] = Judgement(claim, finding, *judge(claim, finding))
     return judged
 
@@ -51,7 +54,8 @@ def claim_table(judged: Mapping[str, Judgement]) -> pd.DataFrame:
         {
             **{name: getattr(j.claim, name) for name in ("id", "kind", "statement", "printed")},
             **{name: getattr(j.claim, name) for name in ("unit", "chapter", "where", "threshold")},
-            **{name: getattr(j.finding, name) for name in ("recomputed", "note", "evidence")},
+            **{name: getattr(j.finding, name) for name in ("recomputed", "note", "simulated")},
+            "evidence": j.finding.evidence,
             "low": j.finding.bounds[0] if j.finding.bounds else None,
             "high": j.finding.bounds[1] if j.finding.bounds else None,
             "verdict": j.verdict,

@@ -24,7 +24,10 @@ def table_text(table: pd.DataFrame) -> str:
         found = "; ".join(part for part in (row["recomputed"], row["condition"]) if part)
         if row["verdict"] == "not-testable":
             found = "; ".join(part for part in (row["recomputed"], row["note"]) if part)
-        for text in (said, f"-> {found}"):
+        lines_said = [said, f"-> {found}"]
+        if row["simulated"]:
+            lines_said.append(f"-> simulated: {row['simulated']}")
+        for text in lines_said:
             lines += textwrap.wrap(text, width, initial_indent="     ", subsequent_indent="     ")
     return "\n".join(lines)
 
@@ -41,6 +44,7 @@ def as_text(judgement: Judgement) -> str:
         "holds if": claim.threshold,
         "note": finding.note,
         "evidence": finding.evidence,
+        "simulated": finding.simulated,
         "chapter": claim.chapter,
     }
     lines = [f"{claim.id}  {claim.statement}"]
@@ -70,7 +74,8 @@ def table_html(table: pd.DataFrame) -> str:
     """The claim table for a notebook: each id links to its evidence further down."""
     rows = []
     for row in table.to_dict("records"):
-        found = " - ".join(filter(None, (row["recomputed"], row["condition"])))
+        side = f"simulated: {row['simulated']}" if row["simulated"] else ""
+        found = " - ".join(filter(None, (row["recomputed"], row["condition"], side)))
         cells = (
             f'<a href="#{row["id"]}">{row["id"]}</a>',
             escape(row["statement"]),
@@ -101,6 +106,7 @@ def as_html(judgement: Judgement) -> str:
         "a cell holds if": claim.threshold,
         "note": finding.note,
         "evidence": finding.evidence,
+        "simulated": finding.simulated,
     }
     listed = "".join(
         f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in facts.items() if text

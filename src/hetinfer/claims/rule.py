@@ -65,6 +65,7 @@ class Finding:
     `cells` has one row a cell: columns named as the claim's factors, `cell` (its name), `value`,
     `holds`, and `in_scope` (False for what is only shown beside it). `any_cell` marks statements
     that one cell proves. `recomputed` is the headline as text, `bounds` the range behind it.
+    `simulated` is what a simulation says beside the runs; the verdict does not look at it.
     """
 
     cells: pd.DataFrame
@@ -72,6 +73,7 @@ class Finding:
     bounds: tuple[float, float] | None = None
     evidence: str = "recorded"
     note: str = ""
+    simulated: str = ""
     any_cell: bool = False
 
 

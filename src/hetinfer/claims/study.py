@@ -22,9 +22,9 @@ class Study:
     """The recorded study with its costs: single runs, cells, Table 2, and what one run's noise is.
 
     `runs` are single runs, `cells` have replicates averaged, `pairs` compare each 4090 cell with
-    the H100's, `table_2` holds the run behind each printed row. `noise` is relative, by column.
-    `fleets` is what the chapter on fleets saves (columns of `fleet.comparison.compare_fleets`), or
-    nothing where no fleet was simulated.
+    the H100's, `table_2` holds the run behind each printed row. `noise` is relative, by column;
+    `prices` are in USD per GPU-hour, by GPU. `fleets` is what the chapter on fleets saves (columns
+    of `fleet.comparison.compare_fleets`), or nothing where no fleet was simulated.
     """
 
     runs: pd.DataFrame
@@ -34,6 +34,7 @@ class Study:
     printed: pd.DataFrame
     other: pd.DataFrame
     noise: dict[str, float]
+    prices: dict[str, float]
     fleets: pd.DataFrame | None = None
 
 
@@ -51,6 +52,7 @@ def load_study(price_scenario: str = "study-2025", fleets: pd.DataFrame | None =
         printed=printed,
         other=published.load_published_other(),
         noise={name: replicate_noise(runs, name) for name in recorded.NOISE_COLUMNS},
+        prices=prices,
         fleets=fleets,
     )
 

@@ -1,6 +1,7 @@
 """The explorer: a model's recorded runs at prices, targets, power and grid of a reader's choice."""
 
 from hetinfer.explorer.display import figure_html, sentence, table_html
+from hetinfer.explorer.plan import scenario_plan
 from hetinfer.explorer.scenario import (
     Scenario,
     at_rate,
@@ -15,5 +16,5 @@ from hetinfer.explorer.widgets import show_explorer
 
 __all__ = [
     "Scenario", "at_rate", "explore", "figure_html", "load_cells", "rates", "reprice",
-    "scenario_of", "scenario_toml", "sentence", "show_explorer", "table_html",
+    "scenario_of", "scenario_plan", "scenario_toml", "sentence", "show_explorer", "table_html",
 ]  # fmt: skip

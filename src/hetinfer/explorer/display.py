@@ -70,7 +70,7 @@ def figure_html(table: pd.DataFrame, scenario: Scenario) -> str:
     payload = base64.b64encode(buffer.getvalue()).decode()
     label = f"Cost per million tokens, P99 TTFT and carbon against offered rate, {scenario.model}"
     return (
-        f'<img alt="{escape(label, quote=True)}" style="max-width:100%" '
+        f'<img alt="{escape(label, quote=True)}" style="width:100%;max-width:60rem" '
         f'src="data:image/svg+xml;base64,{payload}">'
     )
 

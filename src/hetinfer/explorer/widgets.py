@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from hetinfer.explorer.display import figure_html, sentence, table_html
+from hetinfer.explorer.plan import scenario_plan
 from hetinfer.explorer.scenario import Scenario, explore, rates
 from hetinfer.explorer.toml import download_html
 from hetinfer.footprint.carbon import HOLDINGS
@@ -21,6 +22,7 @@ HIGHEST_4090_USD_PER_H = 2.0  # three times the dearest listed; the study's is 0
 PRICE_STEP_USD_PER_H = 0.01
 TARGETS_S = (0.055, 0.1, 0.2, 0.5, 1.0, 2.0, math.inf)
 LEAST_AVAILABLE_FRAC = 0.5
+PLAN = "Plan a fleet for this scenario (simulated; takes seconds)"
 STYLE = (
     "<style>.repriced{border-collapse:collapse}.repriced th,.repriced td{padding:.25em .6em;"
     "text-align:right;white-space:nowrap;border-bottom:1px solid #ccc}.repriced th{white-space:"
@@ -30,23 +32,32 @@ STYLE = (
 
 
 def show_explorer(cells: pd.DataFrame, start: Scenario) -> Any:
-    """Controls over `explore`: a widget with sentence, figure, table and a file of the choice.
+    """Controls over `explore`: a widget with sentence, figure, table, file and plan of the choice.
 
     `cells` is `load_cells`. Needs a live kernel to move.
     """
     import ipywidgets
 
     controls = _controls(cells, start)
-    shown = ipywidgets.HTML()
+    shown, planned = ipywidgets.HTML(), ipywidgets.HTML()
+    button = ipywidgets.Button(description=PLAN, layout={"width": "auto"})
+
+    def chosen() -> Scenario:
+        return Scenario(**{name: control.value for name, control in controls.items()})
 
     def update(_: object = None) -> None:
-        scenario = Scenario(**{name: control.value for name, control in controls.items()})
-        shown.value = scenario_html(cells, scenario)
+        shown.value = scenario_html(cells, chosen())
+        planned.value = ""
+
+    def plan(_: object) -> None:
+        planned.value = "<p>planning</p>"
+        planned.value = f"<pre>{escape(scenario_plan(cells, chosen()))}</pre>"
 
     for control in controls.values():
         control.observe(update, names="value")
+    button.on_click(plan)
     update()
-    return ipywidgets.VBox([*controls.values(), shown])
+    return ipywidgets.VBox([*controls.values(), shown, button, planned])
 
 
 def scenario_html(cells: pd.DataFrame, scenario: Scenario) -> str:

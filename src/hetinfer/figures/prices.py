@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import NullLocator
 
 from hetinfer.figures.style import (
     GPU_COLORS,
@@ -65,7 +65,7 @@ def _draw_line(axis: Axes, name: str, group: pd.DataFrame, column: str) -> None:
 def _finish(axis: Axes, values: pd.Series, label: str) -> None:
     rate_axis(axis)
     log_axis(axis)
-    axis.yaxis.set_minor_formatter(NullFormatter())
+    axis.yaxis.set_minor_locator(NullLocator())
     axis.set_ylim(_whole_decades(values))
     axis.set_ylabel(label)
 

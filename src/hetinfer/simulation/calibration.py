@@ -159,12 +159,18 @@ def residuals(simulated: Floats, recorded: Floats, *, busy_host: bool = False) -
 
 
 def fit_engine(
-    prior: Engine, replay: Replay, recorded: Floats, start: Engine
+    prior: Engine,
+    replay: Replay,
+    recorded: Floats,
+    start: Engine,
+    *,
+    free: Mapping[str, float] = FREE,
 ) -> tuple[Engine, float]:
     """The engine that fits the recorded statistics best, and its cost; searched from `start`.
 
-    `recorded` has one row a run of the replay. InputError for fewer than three runs: there would be
-    more parameters than the data can tell apart.
+    `recorded` has one row a run of the replay; `free` is how far each parameter may go from the
+    prior (in log) before that costs one. InputError for fewer than three runs: there would be more
+    parameters than the data can tell apart.
     """
     if len(recorded) < FEWEST_RUNS:
         raise InputError(
@@ -175,7 +181,7 @@ def fit_engine(
             do="measure more rates",
         )
     names = free_parameters(prior)
-    spreads = np.array([FREE[name] for name in names])
+    spreads = np.array([free[name] for name in names])
     busy_host = prior.front_end.stall_frac > 0
 
     def loss(shifted: Floats) -> Floats:

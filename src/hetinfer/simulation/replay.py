@@ -159,8 +159,9 @@ def _inter_token_percentiles_s(simulated: Simulated, counted: slice) -> list[flo
     if simulated.token_s.size == 0:
         return [np.nan] * (len(PERCENTILES) + 1)
     ends = np.cumsum(simulated.requests.output_tokens)
-    ends_here = ends[counted] - ends[counted.start - 1]
-    gaps_s = np.diff(simulated.token_s[ends[counted.start - 1] : ends[counted.stop - 1]])
+    before = ends[counted.start] - simulated.requests.output_tokens[counted.start]
+    ends_here = ends[counted] - before
+    gaps_s = np.diff(simulated.token_s[before : ends[counted.stop - 1]])
     return list(np.percentile(np.delete(gaps_s, ends_here[:-1] - 1), (*PERCENTILES, 100)))
 
 

@@ -22,8 +22,9 @@ def sweep(
     """One result a cell, in the order of the cells, computed by `jobs` processes (-1: every core).
 
     A cell carries its own seed, so who computes it, and when, changes nothing. `backend` is `loky`
-    (processes of this machine), `ray` (a Ray cluster; the package ray must be there) or
-    `sequential`. InputError for another backend or no cell.
+    (processes of this machine), `sequential`, or `ray`: the cluster that is connected to or that
+    `RAY_ADDRESS` names, or else this machine, with the package ray. InputError for another backend,
+    `ray` without its package, or no cell.
     """
     if backend not in BACKENDS or not cells:
         raise InputError(
@@ -33,5 +34,21 @@ def sweep(
             where="sweep",
             do="correct it",
         )
+    if backend == "ray":
+        _register_ray()
     with joblib.parallel_config(backend=backend, n_jobs=jobs):
         return list(joblib.Parallel()(joblib.delayed(simulate)(cell) for cell in cells))
+
+
+def _register_ray() -> None:
+    try:
+        from ray.util.joblib import register_ray
+    except ImportError:
+        raise InputError(
+            "no Ray",
+            got="backend 'ray' without its package",
+            expected="Ray in this environment",
+            where="sweep",
+            do="run make cluster",
+        ) from None
+    register_ray()
