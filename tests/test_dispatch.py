@@ -1,4 +1,6 @@
 import dataclasses
+import hashlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetinfer.errors import InputError
-from hetinfer.fleet import dispatch
+from hetinfer.fleet import dispatch, routing
 from hetinfer.fleet.availability import Ownership, draw_outages, outages_of
 from hetinfer.fleet.demand import ServiceClass, Workload, spread_lengths, steady_workload
 from hetinfer.fleet.dispatch import ABANDONED, BACK, GONE, NOTICE, REJECTED, SERVED
 from hetinfer.fleet.routing import POLICIES
 from hetinfer.fleet.simulation import Member, Router, attainment, simulate_fleet
+from hetinfer.simulation import event_loop
 from hetinfer.simulation.engine import Engine, FrontEnd, simulate_engine
 from hetinfer.simulation.step_time import StepTime
 from hetinfer.workload import Lengths, Requests, fresh_requests, poisson_arrivals_s
@@ -200,5 +203,8 @@ def test_what_cannot_be_simulated_is_named():
 
 
 def test_the_loop_on_disk_is_keyed_by_the_code_it_holds():
-    closure = dispatch.run_fleet.py_func.__closure__
-    assert [dispatch.code_digest()] == [cell.cell_contents for cell in closure]
+    sources = b"".join(Path(m.__file__).read_bytes() for m in (event_loop, routing))
+    loop = dispatch.load_loop()
+    assert loop is dispatch.load_loop()
+    held = [cell.cell_contents for cell in loop.py_func.__closure__]
+    assert [hashlib.sha256(sources).hexdigest()] == held

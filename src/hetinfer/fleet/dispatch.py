@@ -11,6 +11,7 @@ so `new_loop` makes their digest part of the cache's key.
 
 import hashlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
@@ -386,10 +387,8 @@ def new_loop(digest: str) -> Loop:
     return cast(Loop, numba.njit(**options)(run_fleet))
 
 
-def code_digest() -> str:
-    """SHA-256 of the source that the loop is compiled from beside this file's."""
+@cache
+def load_loop() -> Loop:
+    """The loop, with the digest of the source that it is compiled from beside this file's."""
     sources = [Path(str(module.__file__)).read_bytes() for module in (event_loop, routing)]
-    return hashlib.sha256(b"".join(sources)).hexdigest()
-
-
-run_fleet = new_loop(code_digest())
+    return new_loop(hashlib.sha256(b"".join(sources)).hexdigest())

@@ -102,7 +102,7 @@ def simulate_fleet(
     times = Outages(outages.time_s, outages.engine, outages.kind)
     number = policy_number(router.policy)
     fleet = dispatch.Fleet(engines, queues, traffic, fates, view)
-    dispatch.run_fleet(fleet, times, number, router.most_tries)
+    dispatch.load_loop()(fleet, times, number, router.most_tries)
     return _fleet_run(workload, queues, fates)
 
 
