@@ -24,7 +24,8 @@ from hetinfer.simulation.real_engine import (
     which_set,
 )
 from hetinfer.simulation.replay import STATISTICS, replay_statistics
-from hetinfer.simulation.step_time import StepTime
+from hetinfer.simulation.step_time import StepTime, step_time_s
+from hetinfer.simulation.steps import fit_step_time, measured_steps
 from hetinfer.workload import Requests, poisson_arrivals_s
 from result_files import today, write
 
@@ -130,6 +131,30 @@ def test_sets_follow_the_split_that_was_decided(runs):
     assert sets["cached", 4.0, 1] == sets["cached", 1.0, 2] == "fitted"
     assert sets["cached", 2.0, 1] == sets["uncached", 4.0, 1] == "seen"
     assert sets["cached", 2.0, 2] == sets["uncached", 4.0, 2] == "held out"
+
+
+def test_steps_carry_what_the_engine_computed(runs):
+    steps = measured_steps([run for run in runs if run.run.variant == "cached"])
+    expected_s = [
+        step_time_s(STEP, row.tokens, emitting=row.emitting, context_tokens=row.context_tokens)
+        for row in steps.itertuples()
+    ]
+    # the first token leaves one token's streaming after its step, whatever else that streams
+    late_s = 8e-5 * steps["emitting"].max()
+    close = np.isclose(steps["duration_s"], expected_s, rtol=0.0, atol=late_s)
+    assert close.mean() > 0.99  # not where a new request joined in between
+    assert {72, 200} <= set(steps["tokens"] - steps["emitting"] + 1)
+
+
+def test_the_time_of_a_step_is_found_again_from_steps(runs):
+    steps = measured_steps([run for run in runs if run.run.variant == "cached"])
+    found = fit_step_time(steps, StepTime(0.01, 0.01, 5e-4, sequence_s=5e-5, context_s=1e-5))
+    for tokens, emitting, context in ((1, 1, 200), (10, 10, 2200), (200, 5, 800), (800, 10, 1300)):
+        load = {"emitting": emitting, "context_tokens": context}
+        expected_s = step_time_s(STEP, tokens, **load)
+        assert step_time_s(found, tokens, **load) == pytest.approx(expected_s, rel=0.02)
+    with pytest.raises(InputError, match="too few steps"):
+        fit_step_time(steps.head(50), STEP)
 
 
 def test_a_known_engine_is_fitted_and_predicts_rates_and_a_variant_left_out(runs):
