@@ -128,11 +128,11 @@ def real_engine_table(engine: Engine, runs: Sequence[MeasuredRun]) -> pd.DataFra
     return table.assign(error_frac=table["simulated"] / table["measured"] - 1)
 
 
-def real_engine_errors(table: pd.DataFrame) -> pd.DataFrame:
-    """Absolute relative errors by set and statistic, beside targets and the replicates' own spread.
+def real_engine_errors(table: pd.DataFrame, by: Sequence[str] = ("set",)) -> pd.DataFrame:
+    """Absolute relative errors by set (or other columns) and statistic, beside the targets.
 
     `within` counts the runs whose error is within the target; `replicate_frac` is how far a run is
-    from the mean of its replicates, which no simulator can beat: the mean of |run / mean - 1|.
+    from the mean of its replicates, whose arrivals differ too: the mean of |run / mean - 1|.
     """
     cell = ["variant", "rate_requests_per_s", "statistic"]
     spread = (table["measured"] / table.groupby(cell)["measured"].transform("mean") - 1).abs()
@@ -141,7 +141,7 @@ def real_engine_errors(table: pd.DataFrame) -> pd.DataFrame:
         error=table["error_frac"].abs(), spread=spread, target_frac=target,
     )  # fmt: skip
     errors = errors.assign(within=errors["error"] <= errors["target_frac"])
-    grouped = errors.groupby(["set", "statistic"], sort=False)
+    grouped = errors.groupby([*by, "statistic"], sort=False)
     return grouped.agg(
         median_frac=("error", "median"),
         p90_frac=("error", lambda e: e.quantile(0.9)),
