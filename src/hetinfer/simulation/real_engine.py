@@ -20,6 +20,7 @@ front end's delay); steps first, which is used.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -41,6 +42,7 @@ from hetinfer.simulation.measured import (
 from hetinfer.simulation.replay import STATISTICS, replay_statistics
 from hetinfer.simulation.step_time import StepTime
 from hetinfer.simulation.steps import fit_step_time, measured_steps
+from hetinfer.values import Value, quote
 from hetinfer.workload import Floats
 
 CAMPAIGN = "cpu-prefix-cache"
@@ -60,6 +62,11 @@ TARGETS: Mapping[str, float] = {
     "throughput_requests_per_s": 0.03,
     "tpot_p50_s": 0.08,
     "ttft_p50_s": 0.15,
+}
+SHORT_NAMES: Mapping[str, str] = {  # in the names of quoted values
+    "throughput": "throughput_requests_per_s",
+    "tpot_p50": "tpot_p50_s",
+    "ttft_p50": "ttft_p50_s",
 }
 TABLE = ["variant", "rate_requests_per_s", "replicate", "set", "statistic"]
 
@@ -150,6 +157,21 @@ def real_engine_errors(table: pd.DataFrame, by: Sequence[str] = ("set",)) -> pd.
         within=("within", "sum"),
         n=("error", "size"),
     ).reset_index()
+
+
+def quoted_errors(errors: pd.DataFrame, chapter: str) -> list[Value]:
+    """What a chapter quotes of the held-out runs: median errors in %, and the runs in target."""
+    held_out = errors.set_index(["set", "statistic"]).loc["held out"]
+    said = partial(quote, evidence="simulated", chapter=chapter)
+    quoted = [said("real_engine_held_out", int(held_out["n"].max()), unit="runs")]
+    for name, statistic in SHORT_NAMES.items():
+        error = 100 * float(held_out.loc[statistic, "median_frac"])
+        within = int(held_out.loc[statistic, "within"])
+        quoted += [
+            said(f"real_engine_error_{name}", error, unit="%", decimals=1),
+            said(f"real_engine_within_{name}", within, unit="runs"),
+        ]
+    return quoted
 
 
 def _long(statistics: Floats, runs: Sequence[MeasuredRun]) -> pd.DataFrame:
