@@ -21,7 +21,7 @@ CHAPTERS := $(filter-out 00-%,$(notdir $(basename $(wildcard notebooks/[0-9]*.ip
 EXECUTED := $(CHAPTERS:%=$(BUILD)/notebooks/%.ipynb)
 BEFORE_CLAIMS := $(filter-out $(BUILD)/notebooks/09-claims.ipynb,$(EXECUTED))
 
-.PHONY: help env reproduce build verify kick test test-vllm test-browser lint calibrate bench lab clean distclean lock expected checksums \
+.PHONY: help env reproduce build verify kick test test-vllm test-browser lint calibrate bench lab explore clean distclean lock expected checksums \
   vllm-cpu vllm-gpu cluster measure lock-vllm
 
 help: ## This list
@@ -60,6 +60,9 @@ bench: $(VENV)/.ready ## Speed, as ratios within one run (1 min)
 lab: $(VENV)/.ready ## JupyterLab on 127.0.0.1 with the notebooks
 	@$(BIN)/jupyter labextension disable --level=sys_prefix "@jupyterlab/apputils-extension:announcements" >/dev/null 2>&1
 	@$(BIN)/jupyter lab --ip=127.0.0.1 notebooks
+
+explore: $(VENV)/.ready ## The explorer as a page on 127.0.0.1, without code (Ctrl-C ends it)
+	@$(BIN)/voila notebooks/explore.ipynb --Voila.ip=127.0.0.1
 
 clean: ## Remove build/
 	@rm -rf build

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from hetinfer.claims import tally
-from hetinfer.paths import data_dir, root_dir
+from hetinfer.paths import data_dir, root_dir, sha256_of
+from hetinfer.verification import ANSWER
 
 ROOT = root_dir()
 DOCUMENTS = ("README.md", "ARTIFACT.md", "CONTRIBUTING.md")
@@ -35,6 +36,12 @@ def test_a_document_names_only_files_that_exist(name):
     text = (ROOT / name).read_text()
     paths = re.findall(r"`((?:data|src|notebooks|paper|tests)/[\w./-]+\.\w+)`", text)
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_readme_shows_the_answer_of_the_expected_build():
+    hashes = (data_dir("expected") / "figures.sha256").read_text()
+    assert f"]({ANSWER.as_posix()})" in (ROOT / "README.md").read_text()
+    assert f"{sha256_of(ROOT / ANSWER)}  {ANSWER.name}" in hashes
 
 
 def test_the_readme_is_short():

@@ -1,5 +1,10 @@
+import base64
 import json
 import math
+import re
+import time
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +14,7 @@ from hypothesis import strategies as st
 from hetinfer import explorer
 from hetinfer.errors import InputError
 from hetinfer.explorer import Scenario
+from hetinfer.footprint.power import POWER_ASSUMPTIONS
 from hetinfer.notebooks import run_notebook
 from hetinfer.paths import root_dir
 
@@ -52,7 +58,7 @@ def test_configurations_at_a_rate_come_cheapest_first():
 
 
 def test_sentence_names_the_cheapest_and_what_it_saves():
-    text = explorer.sentence(explorer.reprice(CELLS, STUDY), STUDY)
+    text = explorer.sentence(explorer.explore(CELLS, STUDY), STUDY)
     assert text.startswith(
         "At 16 requests/s 2x 4090 is cheapest: 0.086 USD per million tokens, 54 %"
     )
@@ -60,13 +66,13 @@ def test_sentence_names_the_cheapest_and_what_it_saves():
 
 def test_sentence_compares_nothing_where_the_h100_is_cheapest():
     scenario = Scenario(MODEL, 32.0, 0.1, 2.0)
-    text = explorer.sentence(explorer.reprice(CELLS, scenario), scenario)
+    text = explorer.sentence(explorer.explore(CELLS, scenario), scenario)
     assert "1x H100 is cheapest" in text
     assert "below" not in text
 
 
 def test_figure_is_one_image_with_a_text_alternative():
-    html = explorer.figure_html(explorer.reprice(CELLS, STUDY), STUDY)
+    html = explorer.figure_html(explorer.explore(CELLS, STUDY), STUDY)
     assert html.startswith('<img alt="Cost per million tokens')
     assert "data:image/svg+xml;base64," in html
 
@@ -77,11 +83,16 @@ def test_figure_is_one_image_with_a_text_alternative():
         (Scenario("gpt", 16.0, 2.0, 0.25), "unknown model"),
         (Scenario(MODEL, 16.0, 0.0, 0.25), "price not positive"),
         (Scenario(MODEL, 16.0, 2.0, math.nan), "price not positive"),
+        (replace(STUDY, ttft_target_s=0.0), "target not positive"),
+        (replace(STUDY, region="Atlantis"), "Atlantis"),
+        (replace(STUDY, power="none"), "unknown power assumption"),
+        (replace(STUDY, holding="borrowed"), "unknown holding"),
+        (replace(STUDY, available_frac=0.0), "availability"),
     ],
 )
 def test_a_scenario_that_makes_no_sense_is_an_error(scenario, what):
     with pytest.raises(InputError, match=what):
-        explorer.reprice(CELLS, scenario)
+        explorer.explore(CELLS, scenario)
 
 
 def test_a_rate_that_was_not_run_is_an_error():
@@ -89,15 +100,118 @@ def test_a_rate_that_was_not_run_is_an_error():
         explorer.at_rate(explorer.reprice(CELLS, STUDY), 2.0)
 
 
-def test_moving_a_slider_changes_the_figure_and_the_sentence():
-    widget = explorer.show_explorer(
-        CELLS, model=MODEL, rate_requests_per_s=16.0, price_scenario="study-2025"
+def test_a_target_leaves_out_what_is_too_late():
+    tight = replace(STUDY, ttft_target_s=0.055)
+    table = explorer.explore(CELLS, tight)
+    assert set(table.loc[table["in_time"], "configuration"]) == {"1x H100"}
+    assert "1x H100 is cheapest of those with P99 TTFT within 100 ms" in explorer.sentence(
+        table.assign(in_time=table["configuration"] == "1x H100"), replace(STUDY, ttft_target_s=0.1)
     )
-    *_, slider, shown = widget.children
+    late = replace(tight, rate_requests_per_s=32.0)
+    assert "At 32 requests/s no configuration keeps its P99 TTFT within 55 ms." == (
+        explorer.sentence(explorer.explore(CELLS, late), late)
+    )
+
+
+def test_a_cleaner_grid_lowers_carbon_and_leaves_energy_and_cost():
+    dirty, clean = (explorer.explore(CELLS, replace(STUDY, region=r)) for r in ("PL", "NO"))
+    assert (clean["carbon_g_per_mtoken"] < dirty["carbon_g_per_mtoken"]).all()
+    for same in ("energy_j_per_token", "cost_usd_per_mtoken"):
+        assert clean[same].equals(dirty[same])
+
+
+def test_idle_cards_carry_no_embodied_carbon_and_the_h100_stays_new():
+    owned, idle = (explorer.explore(CELLS, replace(STUDY, holding=h)) for h in ("owned", "idle"))
+    lighter = idle["carbon_g_per_mtoken"] < owned["carbon_g_per_mtoken"]
+    assert lighter.equals(owned["gpu"] == "rtx-4090")
+
+
+@pytest.mark.parametrize("power", POWER_ASSUMPTIONS)
+def test_a_band_holds_its_estimate_under_every_power(power):
+    table = explorer.explore(CELLS, replace(STUDY, power=power))
+    assert (table["carbon_low"] <= table["carbon_g_per_mtoken"]).all()
+    assert (table["carbon_g_per_mtoken"] <= table["carbon_high"]).all()
+
+
+def test_table_names_the_evidence_of_each_column():
+    html = explorer.table_html(explorer.explore(CELLS, STUDY), STUDY)
+    assert html.count("<small>recorded</small>") == 4
+    assert html.count("<small>reference</small>") == 2
+    assert "0.086" in html
+
+
+def test_a_scenario_is_exported_as_toml_with_what_was_chosen():
+    chosen = replace(STUDY, rtx_4090_usd_per_h=0.34, ttft_target_s=0.5, available_frac=0.8)
+    content = tomllib.loads(explorer.scenario_toml(CELLS, chosen))
+    assert content["model"] == MODEL
+    assert content["usd_per_gpu_h"] == {"h100-pcie": 2.0, "rtx-4090": 0.34}
+    (served,) = content["class"]
+    assert (served["ttft_target_s"], served["requests_per_s"]) == (0.5, 16.0)
+    kinds = {(row["gpu"], row["gpus"]): row for row in content["configuration"]}
+    assert set(kinds) == {("h100-pcie", 1), ("rtx-4090", 2), ("rtx-4090", 4), ("rtx-4090", 8)}
+    assert kinds["rtx-4090", 2]["available_frac"] == 0.8
+    assert "available_frac" not in kinds["h100-pcie", 1]
+
+
+def test_a_scenario_without_target_is_exported_with_a_minute():
+    content = tomllib.loads(explorer.scenario_toml(CELLS, STUDY))
+    assert content["class"][0]["ttft_target_s"] == 60.0
+
+
+def moved(**changed: object) -> tuple[str, str]:
+    """What the explorer shows before and after some of its controls are moved."""
+    widget = explorer.show_explorer(CELLS, STUDY)
+    *controls, shown, _, _ = widget.children
     before = shown.value
-    slider.value = 1.5
-    assert "1x H100 is cheapest" in shown.value
-    assert before != shown.value
+    for control in controls:
+        if control.description in changed:
+            control.value = changed[control.description]
+    return before, shown.value
+
+
+@pytest.mark.parametrize(
+    ("control", "value", "seen"),
+    [
+        ("4090, USD/h", 1.5, "1x H100 is cheapest"),
+        ("P99 TTFT within", 0.1, "within 100 ms"),
+        ("grid", "PL", "on the grid of PL"),
+        ("model", "DeepSeek-R1-Distill-Qwen-1.5B", "1x 4090 is cheapest"),
+    ],
+)
+def test_moving_a_control_changes_the_figure_and_the_sentence(control, value, seen):
+    before, after = moved(**{control: value})
+    assert seen in after
+    assert seen not in before
+    assert re.search(r'src="[^"]+"', before)[0] != re.search(r'src="[^"]+"', after)[0]
+
+
+def test_a_change_takes_less_than_a_second_of_computing():
+    widget = explorer.show_explorer(CELLS, STUDY)
+    started = time.process_time()
+    widget.children[4].value = 0.5
+    assert time.process_time() - started < 1
+
+
+def test_a_scenario_is_planned_on_demand_and_a_change_clears_the_plan():
+    small = explorer.scenario_of("DeepSeek-R1-Distill-Llama-8B", 4.0, "study-2025")
+    *controls, _, button, planned = explorer.show_explorer(CELLS, small).children
+    assert planned.value == ""
+    button.click()
+    assert "1x 4090: planned for served 100 %" in planned.value
+    assert "[simulated; prices and powers reference]" in planned.value
+    controls[0].value = MODEL
+    assert planned.value == ""
+
+
+def test_a_scenario_that_nothing_serves_says_so():
+    tight = replace(STUDY, ttft_target_s=0.001)
+    assert "served by nothing" in explorer.scenario_plan(CELLS, tight)
+
+
+def test_the_file_to_save_is_in_the_page():
+    _, after = moved(**{"4090, USD/h": 0.4})
+    payload = re.search(r'download="scenario.toml" href="data:[^,]+,([^"]+)"', after)[1]
+    assert "rtx-4090 = 0.40" in base64.b64decode(payload).decode()
 
 
 @pytest.mark.notebooks

@@ -1,43 +1,59 @@
 """The paper: the same bytes each time, and no number in it that someone typed."""
 
+import importlib
+import inspect
 import json
 import re
 import shutil
 
+import nbformat
+import pandas as pd
 import pytest
 
 from hetinfer.errors import InputError
+from hetinfer.figures.style import COLUMN_WIDTH_IN, PAGE_WIDTH_IN
 from hetinfer.paper import compile_paper
 from hetinfer.paths import data_dir, root_dir
 
 PAPER = root_dir() / "paper"
+TEXT = (PAPER / "main.typ").read_text()
+SOURCES = pd.read_csv(PAPER / "sources.csv").to_dict("records")
+A4_WIDTH_MM, MM_PER_IN = 210, 25.4
+SMALLEST_PLACED_FRAC = 0.97  # a figure's smallest letters are 6 pt at its own size
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="518pt" height="200pt"></svg>'
-GENERATED = re.compile(r'#?\b(?:v|vu|id|printed|found|condition)\("[^"]*"\)')
+GENERATED = re.compile(r'#?\b(?:v|vu|vi|vn|k|interval|id|printed|found|condition|side)\("[^"]*"\)')
 NAMES = re.compile(r"#(?:h100|rtx|p99|model)\b")
+PLACED = re.compile(r'#(?:wide|column)-figure\(\s*"\w+"')
 NAMED_SOURCE = re.compile(r"@[a-z][\w-]*")
 COMMENT = re.compile(r"^//.*$", re.MULTILINE)
 
 
 def typed_numerals(text):
     """What is left of a text's numerals once names, citations and generated numbers are gone."""
-    for allowed in (COMMENT, GENERATED, NAMES, NAMED_SOURCE):
+    for allowed in (COMMENT, PLACED, GENERATED, NAMES, NAMED_SOURCE):
         text = allowed.sub("", text)
     return re.findall(r"\S*\d\S*", text)
+
+
+def placed_figures():
+    """The figures that the text places, by the names of their files."""
+    return re.findall(r'#(?:wide|column)-figure\(\s*"(\w+)"', TEXT)
 
 
 @pytest.fixture
 def build_dir(tmp_path):
     build = tmp_path / "build"
     (build / "figures").mkdir(parents=True)
-    for name in re.findall(r'#wide-figure\(\s*"(\w+)"', (PAPER / "main.typ").read_text()):
+    for name in placed_figures():
         (build / "figures" / f"{name}.svg").write_text(SVG)
+    shutil.copytree(data_dir("expected") / "tables", build / "tables")
     for name in ("values.json", "claims.csv"):
         shutil.copy(data_dir("expected") / name, build)
     return build
 
 
 def test_no_numeral_of_the_text_is_typed():
-    assert typed_numerals((PAPER / "main.typ").read_text()) == []
+    assert typed_numerals(TEXT) == []
 
 
 def test_a_typed_numeral_is_found():
@@ -84,7 +100,46 @@ def test_a_build_without_what_the_paper_reads_is_an_error(build_dir, name):
 
 
 def test_every_work_cited_is_in_the_bibliography_and_every_entry_is_cited():
-    text, entries = (PAPER / "main.typ").read_text(), (PAPER / "references.bib").read_text()
+    entries = (PAPER / "references.bib").read_text()
     known = set(re.findall(r"^@\w+\{([\w-]+),", entries, re.MULTILINE))
-    placed = set(re.findall(r'id: "(\w+)"', text)) | set(re.findall(r"<(\w+)>", text))
-    assert set(re.findall(r"@([\w-]+)", text)) == known | placed
+    assert set(re.findall(r"@([\w-]+)", TEXT)) == known | labels()
+
+
+def labels():
+    """The labels of the text's figures and tables."""
+    return set(re.findall(r'id: "([\w-]+)"', TEXT)) | set(re.findall(r"<([\w-]+)>", TEXT))
+
+
+def test_every_figure_and_table_has_one_source():
+    assert sorted(labels() - {"sources"}) == sorted(row["label"] for row in SOURCES)
+
+
+@pytest.mark.parametrize("row", SOURCES, ids=lambda row: row["label"])
+def test_a_source_is_saved_by_its_chapter_with_its_function(row):
+    chapter = nbformat.read(root_dir() / "notebooks" / f"{row['chapter']}.ipynb", 4)
+    code = "\n".join(cell.source for cell in chapter.cells if cell.cell_type == "code")
+    code = re.sub(r"\(\s+", "(", code)
+    module, _, function = f"hetinfer.{row['function']}".rpartition(".")
+    assert callable(getattr(importlib.import_module(module), function))
+    assert f"{function}(" in code
+    if row["kind"] != "file":
+        assert f'save_{row["kind"]}(chapter, "{row["artefact"]}"' in code
+
+
+def test_letters_of_placed_figures_are_six_points_high():
+    """Drawn for a column's or the page's width, placed at it, and no label smaller than 6 pt."""
+    template = (PAPER / "template.typ").read_text()
+    margin, gutter = (
+        float(re.search(pattern, template)[1])
+        for pattern in (r"margin: \(x: ([\d.]+)mm", r"gutter: ([\d.]+)mm")
+    )
+    page_in = (A4_WIDTH_MM - 2 * margin) / MM_PER_IN
+    column_in = (page_in - gutter / MM_PER_IN) / 2
+    assert page_in / PAGE_WIDTH_IN > SMALLEST_PLACED_FRAC
+    assert column_in / COLUMN_WIDTH_IN > SMALLEST_PLACED_FRAC
+    for row in SOURCES:
+        if row["kind"] == "figure":
+            module, _, function = f"hetinfer.{row['function']}".rpartition(".")
+            source = inspect.getsource(getattr(importlib.import_module(module), function))
+            sizes = re.findall(r"(?:font|label)size=([\d.]+)", source)
+            assert all(float(size) >= 6 for size in sizes)

@@ -79,6 +79,18 @@ def test_overview_and_one_page_a_chapter_are_written(build_dir):
     assert found == {"index.html", "01-recorded.html", "09-claims.html"}
 
 
+def test_overview_opens_with_the_answer_and_says_it_to_those_who_cannot_see_it(build_dir):
+    (build_dir / "figures" / "answer.svg").write_text(SVG)
+    text = build_report(build_dir).read_text()
+    assert text.index('src="figures/answer.svg"') < text.index('class="tally"')
+    assert text.index('src="figures/answer.svg"') < text.index('id="claims"')
+    assert "verdicts on 1 claims: 0 reproduced, 0 reproduced-under-condition, 1 not-" in text
+
+
+def test_a_build_without_the_answer_has_an_overview_without_figure(build_dir):
+    assert "<img" not in build_report(build_dir).read_text()
+
+
 def test_overview_stays_under_two_megabytes(build_dir):
     assert build_report(build_dir).stat().st_size < 2e6
 

@@ -31,7 +31,7 @@ def clone(tmp_path, monkeypatch) -> Path:
     (build / "tables").mkdir()
     pd.DataFrame({"a": [1.0, 2.0], "b": ["x", None]}).to_csv(build / "tables/t.csv", index=False)
     (build / "figures").mkdir()
-    (build / "figures/f.svg").write_text("<svg/>")
+    (build / "figures/answer.svg").write_text("<svg/>")
     verification.write_expected(build)
     verification.write_checksums()
     return build
@@ -99,10 +99,10 @@ def test_a_changed_table_cell_is_named(clone):
 
 
 def test_a_figure_with_other_bytes_is_named_and_no_failure(clone):
-    (clone / "figures/f.svg").write_text("<svg> </svg>")
+    (clone / "figures/answer.svg").write_text("<svg> </svg>")
     report = compare(clone)
     assert report.agrees
-    assert "figure f.svg: other bytes" in verification.report_text(report)
+    assert "figure answer.svg: other bytes" in verification.report_text(report)
 
 
 def test_a_changed_input_is_a_failure(clone):
@@ -110,6 +110,11 @@ def test_a_changed_input_is_a_failure(clone):
     path.write_text(path.read_text().replace("0.25", "0.26"))
     (line,) = compare(clone).differences
     assert line.startswith("data reference/prices.csv: changed")
+
+
+def test_the_expected_build_gives_the_readme_its_figure(clone):
+    shown = (root_dir() / verification.ANSWER).read_bytes()
+    assert (clone / "figures/answer.svg").read_bytes() == shown
 
 
 def test_no_build_is_one_clear_line(tmp_path):

@@ -40,7 +40,8 @@ def claims(
     """Judge every printed claim by the data: verdict, number, condition."""
     from hetinfer import claims as judged_claims
 
-    judged = judged_claims.judge_claims(judged_claims.load_study())
+    fleets = judged_claims.load_fleets(paths.default_build_dir())
+    judged = judged_claims.judge_claims(judged_claims.load_study(fleets=fleets))
     if id:
         typer.echo(judged_claims.as_text(judged_claims.find_judgement(judged, id)))
         return
@@ -245,6 +246,48 @@ def cost(
         rate_requests_per_s=rate,
     )
     typer.echo(estimates.estimates_text(table, decimals=4, unit="USD per million tokens"))
+
+
+@app.command()
+def plan(
+    demand: Annotated[Path, typer.Argument(help="A demand, such as notebooks/demand.toml.")],
+    unchecked: Annotated[bool, typer.Option("--unchecked", help="Without simulation.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the simulations.")] = 0,
+) -> None:
+    """Plan the fleet for a demand: how many of each configuration, checked by simulation."""
+    from hetinfer.fleet import demand_file, display
+    from hetinfer.simulation.fitted import load_calibrations
+
+    file = demand_file.load_demand(demand, load_calibrations()[0])
+    typer.echo(display.plan_text(file, seed, checked=not unchecked))
+
+
+@app.command()
+def fleet(  # noqa: PLR0913 - one argument an option
+    demand: Annotated[Path, typer.Argument(help="A demand, such as notebooks/demand.toml.")],
+    copies: Annotated[list[str], typer.Option(help="GPU:GPUS=COPIES, repeatable.")],
+    policy: Annotated[str, typer.Option(help="How requests are routed.")] = "slo-aware",
+    hour: Annotated[int, typer.Option(help="The hour of the day.")] = 14,
+    duration_s: Annotated[float, typer.Option(help="How long, in seconds.")] = 600.0,
+    seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
+    trace: Annotated[Path | None, typer.Option(help="Requests from a trace instead.")] = None,
+) -> None:
+    """Simulate a fleet of your choice behind a router: who is served in time, and at what cost."""
+    from hetinfer.fleet import demand_file, display
+    from hetinfer.simulation.fitted import load_calibrations
+
+    file = demand_file.load_demand(demand, load_calibrations()[0])
+    typer.echo(
+        display.fleet_text(
+            file,
+            copies,
+            policy=policy,
+            hour=hour,
+            duration_s=duration_s,
+            seed=seed,
+            trace=trace,
+        )
+    )
 
 
 @app.command(hidden=True)

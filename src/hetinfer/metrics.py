@@ -194,3 +194,18 @@ def rates_within(cells: pd.DataFrame, targets_s: list[float]) -> pd.DataFrame:
             row[f"within_{1000 * target_s:g}_ms"] = ", ".join(f"{rate:g}" for rate in inside)
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def latency_summary(runs: pd.DataFrame) -> pd.DataFrame:
+    """Latency and goodput of measured runs: median over replicates of each cell, in seconds.
+
+    Columns: campaign, model, variant, gpu, gpu_count, rate_requests_per_s, replicates, and medians
+    of P50 and P99 TTFT, median TPOT, throughput and goodput.
+    """
+    key = ["campaign", "model", "variant", "gpu", "gpu_count", "rate_requests_per_s"]
+    columns = ["ttft_p50_s", "ttft_p99_s", "tpot_p50_s"]
+    columns += ["throughput_requests_per_s", "goodput_requests_per_s"]
+    grouped = runs.groupby(key, sort=True)
+    table = grouped[columns].median()
+    table.insert(0, "replicates", grouped.size())
+    return table.reset_index()

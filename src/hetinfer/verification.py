@@ -26,6 +26,7 @@ REFITTED = (  # one configuration of each card; together a second or two
     ("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", "rtx-4090", 1),
 )
 FIGURES = "figures.sha256"
+ANSWER = Path("paper") / "answer.svg"  # what README shows: the figure of that name
 Configuration = tuple[str, str, int]
 
 
@@ -146,7 +147,7 @@ def report_text(report: Report) -> str:
 
 
 def write_expected(build_dir: Path) -> str:
-    """Make a build the expected one: values, claims, tables, hashes of figures."""
+    """Make a build the expected one: values, claims, tables, hashes of figures, README's figure."""
     expected_dir = data_dir("expected")
     for name in ("values.json", "claims.csv"):
         write_atomically(expected_dir / name, (build_dir / name).read_bytes())
@@ -158,7 +159,12 @@ def write_expected(build_dir: Path) -> str:
     figures = sorted((build_dir / "figures").glob("*.svg"))
     lines = [f"{sha256_of(figure)}  {figure.name}\n" for figure in figures]
     write_atomically(expected_dir / FIGURES, "".join(lines))
-    return f"{expected_dir}: values, claims, {len(tables)} tables, hashes of {len(figures)} figures"
+    answer = (build_dir / "figures" / ANSWER.name).read_bytes()
+    write_atomically(root_dir() / ANSWER, answer)
+    return (
+        f"{expected_dir}: values, claims, {len(tables)} tables, hashes of {len(figures)} figures; "
+        f"{ANSWER}"
+    )
 
 
 def write_checksums() -> str:

@@ -1,4 +1,4 @@
-"""The explorer in JupyterLab: opened, all cells run, a slider moved, the figure follows."""
+"""The explorer in JupyterLab and in Voila: opened, run, a slider moved, the figure follows."""
 
 import json
 import os
@@ -8,9 +8,11 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,8 @@ import pytest
 from hetinfer.paths import root_dir
 
 START_S = 60  # until the server answers; it takes a few seconds on a quiet machine
+FIGURE = re.compile("Cost per million tokens")
+CHANGED = "before => document.querySelector('img[alt^=\"Cost per million\"]').src !== before"
 RUN_MS = 90_000  # until the last cell has run
 
 
@@ -43,13 +47,32 @@ def lab(tmp_path: Path) -> Iterator[str]:
         "--ip=127.0.0.1", "--IdentityProvider.token=", f"--ServerApp.root_dir={tmp_path}",
         f"--LabApp.user_settings_dir={settings}", f"--LabApp.workspaces_dir={tmp_path}/spaces",
     ]  # fmt: skip
+    with serving(command, tmp_path, f"http://127.0.0.1:{port}/api"):
+        yield f"http://127.0.0.1:{port}/lab/tree/explore.ipynb"
+
+
+@pytest.fixture
+def voila(tmp_path: Path) -> Iterator[str]:
+    """The address of the explorer as Voila serves it, as `make explore` does."""
+    port = free_port()
+    command = [
+        sys.executable, "-m", "voila", str(root_dir() / "notebooks" / "explore.ipynb"),
+        "--no-browser", "--Voila.ip=127.0.0.1", f"--port={port}",
+    ]  # fmt: skip
+    with serving(command, tmp_path, f"http://127.0.0.1:{port}/voila/static/index.html"):
+        yield f"http://127.0.0.1:{port}/"
+
+
+@contextmanager
+def serving(command: list[str], folder: Path, address: str) -> Iterator[None]:
+    """A server for as long as the block lasts; its output goes to a file of the folder."""
     environment = {**os.environ, "HETINFER_ROOT": str(root_dir())}
     environment.pop("MPLBACKEND", None)
-    with (tmp_path / "lab.log").open("w") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=tmp_path)
+    with (folder / "server.log").open("w") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=folder)
         try:
-            wait_for(f"http://127.0.0.1:{port}/api", server)
-            yield f"http://127.0.0.1:{port}/lab/tree/explore.ipynb"
+            wait_for(address, server)
+            yield
         finally:
             server.terminate()
             server.wait(30)
@@ -61,32 +84,78 @@ def wait_for(address: str, server: subprocess.Popen[bytes]) -> None:
         try:
             with urllib.request.urlopen(address, timeout=5):
                 return
+        except urllib.error.HTTPError:
+            return  # it answers, if only that there is no such page
         except (urllib.error.URLError, TimeoutError):
             time.sleep(0.3)
-    raise AssertionError(f"JupyterLab did not answer at {address}")
+    raise AssertionError(f"no server answered at {address}")
 
 
-def test_a_slider_moves_the_figure(open_page, lab):
+def move_price(page, outputs) -> None:
+    """Raise the price of a 4090 by 40 steps, and wait for what follows from it."""
+    figure = page.get_by_alt_text(FIGURE)
+    figure.wait_for(timeout=RUN_MS)
+    before = figure.get_attribute("src")
+    outputs.get_by_text("2x 4090 is cheapest").first.wait_for(timeout=RUN_MS)
+    handle = page.locator(".widget-hslider", has_text="4090, USD/h").locator(".noUi-handle")
+    handle.focus()
+    for _ in range(40):
+        handle.press("ArrowUp")
+    page.wait_for_function(CHANGED, arg=before, timeout=RUN_MS)
+    outputs.get_by_text("1x H100 is cheapest").first.wait_for(timeout=RUN_MS)
+
+
+def keep_picture(page, name: str) -> None:
+    if target := os.environ.get("HETINFER_SCREENSHOTS"):
+        page.screenshot(path=Path(target) / name)
+
+
+def test_a_slider_moves_the_figure_in_jupyterlab(open_page, lab):
     page = open_page(lab)
     page.get_by_text(re.compile(r"\| Idle")).wait_for(timeout=RUN_MS)  # the kernel has started
     page.get_by_role("menuitem", name="Run", exact=True).click(timeout=RUN_MS)
     page.get_by_text("Run All Cells", exact=True).click()
-    figure = page.get_by_alt_text(re.compile("Cost per million tokens"))
-    figure.wait_for(timeout=RUN_MS)
-    before = figure.get_attribute("src")
-    outputs = page.locator(".jp-OutputArea .widget-html")
-    outputs.get_by_text("2x 4090 is cheapest").wait_for(timeout=RUN_MS)
+    move_price(page, page.locator(".jp-OutputArea .widget-html"))
+    keep_picture(page, "explorer.png")
 
-    slider = page.locator(".widget-hslider", has_text="4090, USD/h")
-    handle = slider.locator(".noUi-handle")
-    handle.focus()
-    for _ in range(40):
-        handle.press("ArrowUp")
-    page.wait_for_function(
-        "before => document.querySelector('img[alt^=\"Cost per million\"]').src !== before",
-        arg=before,
-        timeout=RUN_MS,
-    )
-    outputs.get_by_text("1x H100 is cheapest").wait_for(timeout=RUN_MS)
-    if target := os.environ.get("HETINFER_SCREENSHOTS"):
-        page.screenshot(path=Path(target) / "explorer.png")
+
+def test_a_slider_moves_the_figure_in_voila(open_page, voila):
+    page = open_page(voila)
+    move_price(page, page.locator(".widget-html"))
+    keep_picture(page, "voila.png")
+    assert page.get_by_text("import explorer").count() == 0  # a page for readers, without code
+
+
+def test_a_change_is_answered_within_a_second(open_page, voila):
+    page = open_page(voila)
+    figure = page.get_by_alt_text(FIGURE)
+    figure.wait_for(timeout=RUN_MS)
+    grid = page.locator(".widget-dropdown", has_text="grid").locator("select")
+    times_ms = []
+    for region in ("SE, 35 g/kWh", "PL, 589 g/kWh", "FR, 41 g/kWh"):
+        before = figure.get_attribute("src")
+        started = page.evaluate("performance.now()")
+        grid.select_option(label=region)
+        page.wait_for_function(CHANGED, arg=before, polling=20, timeout=RUN_MS)
+        times_ms.append(page.evaluate("performance.now()") - started)
+    assert min(times_ms) < 1000, times_ms  # the others may have met another load of the machine
+
+
+def test_the_scenario_is_saved_as_a_file(open_page, voila, tmp_path):
+    page = open_page(voila)
+    link = page.get_by_text("Save this scenario as scenario.toml")
+    link.wait_for(timeout=RUN_MS)
+    with page.expect_download() as download:
+        link.click()
+    saved = tmp_path / "scenario.toml"
+    download.value.save_as(saved)
+    assert tomllib.loads(saved.read_text())["usd_per_gpu_h"]["rtx-4090"] == 0.25
+
+
+def test_the_page_has_no_serious_finding(open_page, voila, axe_source):
+    page = open_page(voila)
+    page.get_by_alt_text(FIGURE).wait_for(timeout=RUN_MS)
+    page.evaluate(axe_source)
+    ours = "axe.run(document.querySelectorAll('.widget-html'))"  # the rest is Voila's own
+    found = page.evaluate(ours)["violations"]
+    assert [rule["id"] for rule in found if rule["impact"] in ("serious", "critical")] == []

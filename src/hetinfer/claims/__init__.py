@@ -9,7 +9,7 @@ from hetinfer.claims import documents, footprint, money, performance
 from hetinfer.claims.display import as_text, evidence_html, table_html, table_text
 from hetinfer.claims.rule import Claim, Finding, Judgement, Verdict, judge, load_claims
 from hetinfer.claims.simulated import load_simulated_sides
-from hetinfer.claims.study import Study, load_study
+from hetinfer.claims.study import Study, load_fleets, load_study
 from hetinfer.errors import InputError
 
 FINDERS: Mapping[str, Callable[[Claim, Study], Finding]] = {
@@ -75,6 +75,6 @@ def tally(table: pd.DataFrame) -> dict[str, int]:
 
 __all__ = [
     "COLUMNS", "Claim", "Finding", "Judgement", "Study", "Verdict", "as_text", "claim_table",
-    "evidence_html", "find_judgement", "judge_claims", "load_claims", "load_study", "table_html",
-    "table_text", "tally",
+    "evidence_html", "find_judgement", "judge_claims", "load_claims", "load_fleets", "load_study",
+    "table_html", "table_text", "tally",
 ]  # fmt: skip

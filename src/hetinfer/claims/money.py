@@ -105,8 +105,20 @@ def s13(claim: Claim, study: Study) -> Finding:
     cells["holds"] = saves & (cells["kept_frac"] >= KEPT_THROUGHPUT_FRAC)
     recomputed = f"{int(cells['holds'].sum())} of {len(cells)} cells save that and keep 90 %"
     cells = with_noise(cells, _ratio_noise(study) * (100 - cells["value"]))
-    note = "single configurations only; what a router gains is a matter for simulated fleets"
+    note = f"single configurations only; {_hybrid_note(claim, study)}"
     return Finding(cells, recomputed, bounds=bounds(cells), note=note)
+
+
+def _hybrid_note(claim: Claim, study: Study) -> str:
+    if study.fleets is None:
+        return "what a router gains is a matter for simulated fleets"
+    fleets = study.fleets
+    saves = bears_out(100 * fleets["saved_frac"], low=claim.low, high=claim.high)
+    mixed = fleets["mixed"].to_numpy(bool)
+    return (
+        f"of {len(fleets)} simulated cases {int(saves.sum())} save that against H100s alone at the "
+        f"same targets, {int((saves & mixed).sum())} of them with a mixed fleet"
+    )
 
 
 def s27(_: Claim, study: Study) -> Finding:

@@ -31,6 +31,9 @@ _WORDS = {
     "cost basis": "{}",
     "board power assumption": "with the H100 at {}",
     "card": "for {}",
+    "traffic mix": "for the mix {}",
+    "latency target": "with {} targets",
+    "prices": "at prices of {}",
 }
 
 

@@ -1,6 +1,7 @@
 """Everything a claim is judged by, loaded once, and the tables that several claims share."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,8 @@ class Study:
 
     `runs` are single runs, `cells` have replicates averaged, `pairs` compare each 4090 cell with
     the H100's, `table_2` holds the run behind each printed row. `noise` is relative, by column;
-    `prices` are in USD per GPU-hour, by GPU.
+    `prices` are in USD per GPU-hour, by GPU. `fleets` is what the chapter on fleets saves (columns
+    of `fleet.comparison.compare_fleets`), or nothing where no fleet was simulated.
     """
 
     runs: pd.DataFrame
@@ -33,9 +35,10 @@ class Study:
     other: pd.DataFrame
     noise: dict[str, float]
     prices: dict[str, float]
+    fleets: pd.DataFrame | None = None
 
 
-def load_study(price_scenario: str = "study-2025") -> Study:
+def load_study(price_scenario: str = "study-2025", fleets: pd.DataFrame | None = None) -> Study:
     """The study with the prices of one scenario of `data/reference/prices.csv`."""
     prices = load_prices(price_scenario)
     runs = metrics.with_costs(load_recorded(), prices)
@@ -50,7 +53,14 @@ def load_study(price_scenario: str = "study-2025") -> Study:
         other=published.load_published_other(),
         noise={name: replicate_noise(runs, name) for name in recorded.NOISE_COLUMNS},
         prices=prices,
+        fleets=fleets,
     )
+
+
+def load_fleets(build_dir: Path) -> pd.DataFrame | None:
+    """What the chapter on fleets saved in a build; nothing where it has not run."""
+    path = build_dir / "results" / "fleet-claims.parquet"
+    return pd.read_parquet(path) if path.is_file() else None
 
 
 def pair_cells(cells: pd.DataFrame) -> pd.DataFrame:

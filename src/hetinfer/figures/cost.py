@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hetinfer.figures.style import (
+    COLUMN_WIDTH_IN,
     GPU_COLORS,
     GPU_MARKERS,
     PAGE_WIDTH_IN,
@@ -37,7 +38,7 @@ def draw_drain_collapse(cells: pd.DataFrame, steps: float) -> Figure:
     labels = _labels(cells)
     line = np.geomspace(load.min(), load.max(), 100)
     with styled():
-        figure, axis = plt.subplots(figsize=(PAGE_WIDTH_IN * 0.6, 3.2))
+        figure, axis = plt.subplots(figsize=(COLUMN_WIDTH_IN, 2.9))
         axis.plot(line, window + steps * line, color="#777777", zorder=1)
         for label in [name for name in GPU_COLORS if name in set(labels)]:
             own = labels == label
@@ -109,7 +110,7 @@ def draw_break_even(flips: pd.DataFrame, scenarios: Mapping[str, float]) -> Figu
             axis.set_title(f"P99 TTFT <= {target_s:g} s" if np.isfinite(target_s) else "no target")
         for name, ratio in scenarios.items():
             axes[-1].annotate(
-                name, (1.02, ratio), xycoords=axes[-1].get_yaxis_transform(), fontsize=5.5,
+                name, (1.02, ratio), xycoords=axes[-1].get_yaxis_transform(), fontsize=6,
                 va="center", annotation_clip=False,
             )  # fmt: skip
         axes[0].set_ylabel("4090 price / H100 price, each per hour")

@@ -188,7 +188,7 @@ def draw_power_curve(draws: pd.DataFrame, curve: PowerCurve) -> Figure:
         axis.set_xlabel("batch size")
         axis.set_ylabel(f"board power of {curve.gpu} (W)")
         axis.set_ylim(0, limit_w * 1.08)
-        axis.legend(fontsize=5.5, loc="lower right")
+        axis.legend(fontsize=6, loc="lower right")
         caption(figure, evidence=f"reference, grade {curve.grade}", n=f"{curve.n} draws")
     return figure
 
@@ -237,4 +237,4 @@ def _mark_crossings(axis: Axes, crossings: pd.DataFrame) -> None:
         axis.plot([row.low, end], [height, height], style, color=color, transform=across)
         axis.plot([row.value], [height], "D", markersize=3.5, color=color, transform=across)
         text = f"{row.holding}: everywhere" if row.low > GRID_END_G_PER_KWH else row.holding
-        axis.annotate(text, (1.01, height), xycoords="axes fraction", fontsize=5.5, va="center")
+        axis.annotate(text, (1.01, height), xycoords="axes fraction", fontsize=6, va="center")

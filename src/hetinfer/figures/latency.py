@@ -27,7 +27,7 @@ def draw_ttft_p99(cells: pd.DataFrame, targets_s: list[float]) -> Figure:
         for target_s in targets_s:
             axis.axhline(target_s, color="#999999", linewidth=0.7, linestyle=":")
             axis.annotate(
-                f"{1000 * target_s:g} ms", (1, target_s), fontsize=5.5, color="#555555",
+                f"{1000 * target_s:g} ms", (1, target_s), fontsize=6, color="#555555",
                 textcoords="offset points", xytext=(-3, 1.5),
             )  # fmt: skip
         log_axis(axis)

@@ -136,7 +136,7 @@ def draw_coverage(coverage: pd.DataFrame, nominal: float = 0.95) -> Figure:
     methods = list(coverage["method"].drop_duplicates())
     forms = list(coverage["form"].drop_duplicates())
     with styled():
-        figure, axis = plt.subplots(figsize=(COLUMN_WIDTH_IN * 1.4, 2.9))
+        figure, axis = plt.subplots(figsize=(COLUMN_WIDTH_IN, 3.0))
         axis.axvline(nominal, color="black", linewidth=0.8, linestyle=":")
         for shift, form in enumerate(forms):
             own = coverage[coverage["form"] == form].groupby("method", sort=False)

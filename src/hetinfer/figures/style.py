@@ -10,6 +10,7 @@ import matplotlib as mpl
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from hetinfer.paths import write_atomically
 
@@ -77,6 +78,7 @@ def log_axis(axis: Axes) -> None:
     """A logarithmic y axis whose ticks are plain numbers: 0.01, 0.1, 1, 10."""
     axis.set_yscale("log")
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.yaxis.set_minor_formatter(NullFormatter())
 
 
 def caption(figure: Figure, *, evidence: str, n: str, note: str = "") -> None:

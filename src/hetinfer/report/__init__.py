@@ -11,7 +11,7 @@ import pandas as pd
 from hetinfer import claims, values
 from hetinfer.errors import InputError
 from hetinfer.paths import write_atomically
-from hetinfer.report.chapter_page import ChapterPage, load_chapter
+from hetinfer.report.chapter_page import ChapterPage, SavedFigure, load_chapter, saved_figure
 from hetinfer.report.templates import TEMPLATES, in_words, render
 from hetinfer.values import Value
 
@@ -22,6 +22,7 @@ VERDICTS: Mapping[str, str] = {
     "not-testable": "no run speaks to it",
 }
 CLAIMS_CHAPTER = "09-claims"
+ANSWER = "answer.svg"  # the figure that the overview opens with, where the build has it
 UNFINISHED = (".partial.ipynb", ".failed.ipynb")  # what a run that did not end leaves behind
 
 
@@ -51,7 +52,11 @@ def build_report(build_dir: Path) -> Path:
             for position, chapter in enumerate(chapters)
         },
     }
-    files[Path("index.html")] = overview_html(table, quoted, chapters, files).encode()
+    answer = build_dir / "figures" / ANSWER
+    figures = [saved_figure(answer)] if answer.is_file() else []
+    files[Path("index.html")] = overview_html(
+        table, quoted, chapters, files=files, figures=figures
+    ).encode()
     report_dir = build_dir / "report"
     for path, content in files.items():
         write_atomically(report_dir / path, content)
@@ -95,9 +100,11 @@ def overview_html(
     table: pd.DataFrame,
     quoted: Mapping[str, Value],
     chapters: Sequence[ChapterPage],
+    *,
     files: Mapping[Path, bytes],
+    figures: Sequence[SavedFigure],
 ) -> str:
-    """The overview: tally, claim table, chapters, numbers, downloads; `files` lie beside it."""
+    """The overview: `figures`, tally, claim table, chapters, numbers; `files` lie beside it."""
     return render(
         "overview.html",
         root="",
@@ -108,6 +115,7 @@ def overview_html(
         values=[{**asdict(value), "interval": _interval(value)} for value in quoted.values()],
         tables=_downloads(files, "tables"),
         figures=_downloads(files, "figures"),
+        answer=render("saved.html", root="", figures=figures, tables=[], alt=_alt(table)),
         paper=Path("paper.pdf") in files,
     )
 
@@ -122,6 +130,15 @@ def _claim_row(row: Mapping[Any, str], chapters: Sequence[ChapterPage]) -> dict[
         "href": f"chapters/{holder}.html#{quote(row['id'])}" if holder else "",
         "chapter_href": f"chapters/{row['chapter']}.html" if known else "",
     }
+
+
+def _alt(table: pd.DataFrame) -> str:
+    counts = claims.tally(table)
+    said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
+    return (
+        "Throughput and cost per token of RTX 4090s over one H100's against offered rate, "
+        f"with intervals; verdicts on {counts['claims']} claims: {said}"
+    )
 
 
 def _interval(value: Value) -> str:

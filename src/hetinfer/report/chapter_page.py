@@ -94,34 +94,8 @@ def scrolling_tables(body: str) -> str:
     )
 
 
-def _outputs(cell: Any, build_dir: Path) -> list[Any]:
-    """The cell's outputs, pictures of figures that it saves replaced by the saved vectors."""
-    import nbformat
-
-    named = SAVED.findall(cell.source)
-    figures = [
-        _saved_figure(path)
-        for kind, name in named
-        if kind == "figure" and (path := build_dir / "figures" / f"{name}.svg").is_file()
-    ]
-    tables = [
-        SavedTable(name, in_words(name), path.with_suffix(".tex").is_file())
-        for kind, name in named
-        if kind == "table" and (path := build_dir / "tables" / f"{name}.csv").is_file()
-    ]
-    kept = [output for output in cell.outputs if not (figures and _is_picture(output))]
-    if not figures and not tables:
-        return kept
-    html = render("saved.html", figures=figures, tables=tables)
-    return [*kept, nbformat.v4.new_output("display_data", data={"text/html": html})]
-
-
-def _is_picture(output: Any) -> bool:
-    data = output.get("data", {})
-    return "image/png" in data or str(data.get("text/plain", "")).startswith("<Figure")
-
-
-def _saved_figure(path: Path) -> SavedFigure:
+def saved_figure(path: Path) -> SavedFigure:
+    """A figure of a build by its SVG file, at the size that a page shows it."""
     head = path.read_text()[:4000]
     sizes = [re.search(rf'<svg[^>]*\b{side}="([\d.]+)pt"', head) for side in ("width", "height")]
     width, height = (round(float(s[1]) * PX_PER_PT * FIGURE_SCALE) if s else 0 for s in sizes)
@@ -133,6 +107,33 @@ def _saved_figure(path: Path) -> SavedFigure:
         width_class="column" if width <= COLUMN_WIDTH_PX else "page",
         has_pdf=path.with_suffix(".pdf").is_file(),
     )
+
+
+def _outputs(cell: Any, build_dir: Path) -> list[Any]:
+    """The cell's outputs, pictures of figures that it saves replaced by the saved vectors."""
+    import nbformat
+
+    named = SAVED.findall(cell.source)
+    figures = [
+        saved_figure(path)
+        for kind, name in named
+        if kind == "figure" and (path := build_dir / "figures" / f"{name}.svg").is_file()
+    ]
+    tables = [
+        SavedTable(name, in_words(name), path.with_suffix(".tex").is_file())
+        for kind, name in named
+        if kind == "table" and (path := build_dir / "tables" / f"{name}.csv").is_file()
+    ]
+    kept = [output for output in cell.outputs if not (figures and _is_picture(output))]
+    if not figures and not tables:
+        return kept
+    html = render("saved.html", root="../", figures=figures, tables=tables, alt="")
+    return [*kept, nbformat.v4.new_output("display_data", data={"text/html": html})]
+
+
+def _is_picture(output: Any) -> bool:
+    data = output.get("data", {})
+    return "image/png" in data or str(data.get("text/plain", "")).startswith("<Figure")
 
 
 def _title(body: str, fallback: str) -> str:

@@ -193,7 +193,7 @@ def _empty_outcome(requests: Requests, token_times: bool) -> Outcome:
         first_token=ends - requests.output_tokens if token_times else ends,
         tokens_s=np.zeros(int(ends[-1]) if token_times else 0),
         marks=np.zeros(event_loop.MARKS, np.int64),
-        busy_s=np.zeros(1),
+        clocks_s=np.zeros(event_loop.CLOCKS),
     )
 
 
@@ -213,7 +213,7 @@ def _simulated(requests: Requests, outcome: Outcome) -> Simulated:
         token_s=outcome.tokens_s,
         steps=int(marks[event_loop.STEPS]),
         computed_tokens=int(marks[event_loop.TOKENS]),
-        busy_s=float(outcome.busy_s[0]),
+        busy_s=float(outcome.clocks_s[event_loop.BUSY]),
         peak_blocks=int(marks[event_loop.BLOCKS]),
         peak_running=int(marks[event_loop.SEQUENCES]),
     )

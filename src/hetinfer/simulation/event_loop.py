@@ -31,7 +31,9 @@ REQUEST, PROMPT, END, FIRST_KEY, COMPUTED, KNOWN, SHARE, HELD, HEAD = range(9)
 BEFORE, AFTER, USERS, CONTENT = range(4)
 # positions in `marks`
 RUNNING, PREEMPTED, SPARE, NEXT, FINISHED, STEPS, TOKENS, PREEMPTIONS, BLOCKS, SEQUENCES = range(10)
-COASTING, COAST_CONTEXT, MARKS = 10, 11, 12
+COASTING, COAST_CONTEXT, ANSWERING, MARKS = 10, 11, 12, 13
+# positions in `clocks_s`
+CLOCK, STREAMED, BUSY, CLOCKS = range(4)
 
 
 class Demand(NamedTuple):
@@ -75,7 +77,10 @@ class Stream(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What the loop fills in, one entry a request; `tokens_s` is empty or one entry a token."""
+    """What the loop fills in, one entry a request; `tokens_s` is empty or one entry a token.
+
+    `clocks_s` holds the engine's clock, its front end's, and the time spent in steps.
+    """
 
     admitted_s: Floats
     first_s: Floats
@@ -85,7 +90,7 @@ class Outcome(NamedTuple):
     first_token: Ints
     tokens_s: Floats
     marks: Ints
-    busy_s: Floats
+    clocks_s: Floats
 
 
 class State(NamedTuple):
@@ -439,6 +444,7 @@ def advance(slots: Ints, outcome: Outcome, slot: int, seen_s: float) -> bool:
     made = known - slots[slot, PROMPT]
     if made == 0:
         outcome.first_s[slots[slot, REQUEST]] = seen_s
+        outcome.marks[ANSWERING] += slots[slot, PROMPT]
     if outcome.tokens_s.size > 0:
         outcome.tokens_s[outcome.first_token[slots[slot, REQUEST]] + made] = seen_s
     return bool(known + 1 == slots[slot, END])
@@ -478,26 +484,49 @@ def new_state(demand: Demand, limits: Limits, marks: Ints) -> State:
 
 
 @compiled
+def has_work(demand: Demand, marks: Ints) -> bool:
+    """Whether any request that was sent is not yet served."""
+    return bool(marks[FINISHED] < demand.ready_s.size)
+
+
+@compiled
+def next_step_s(demand: Demand, marks: Ints, clock_s: float) -> float:
+    """When the next step starts: now, or for an idle engine when its next request is ready."""
+    if marks[RUNNING] == 0 and marks[PREEMPTED] == 0:
+        return float(max(clock_s, demand.ready_s[marks[NEXT]]))
+    return clock_s
+
+
+@compiled
+def begin_step(
+    state: State, demand: Demand, limits: Limits, cost: Cost, stream: Stream, outcome: Outcome
+) -> None:
+    """Schedule one step at the engine's clock and move the clock to the step's end."""
+    marks, clocks_s = outcome.marks, outcome.clocks_s
+    preemptions = marks[PREEMPTIONS]
+    load = schedule_running(state, limits, outcome)
+    if marks[PREEMPTIONS] == preemptions:
+        load = schedule_waiting(state, demand, limits, outcome, load, clocks_s[CLOCK])
+    duration_s = step_s(cost, load.tokens, load.emitting, load.context)
+    clocks_s[CLOCK] += duration_s
+    clocks_s[BUSY] += duration_s
+    streamed_s = (
+        max(clocks_s[CLOCK], clocks_s[STREAMED]) + stream.step + stream.token * load.emitting
+    )
+    clocks_s[STREAMED] = streamed_s + stream.stalls_s[marks[STEPS] % stream.stalls_s.size]
+    marks[STEPS] += 1
+    marks[TOKENS] += load.tokens
+    marks[BLOCKS] = max(marks[BLOCKS], limits.blocks - state.blocks[limits.blocks, USERS])
+    marks[SEQUENCES] = max(marks[SEQUENCES], marks[RUNNING])
+
+
+@compiled
 def run_event_loop(
     state: State, demand: Demand, limits: Limits, cost: Cost, stream: Stream, outcome: Outcome
 ) -> None:
     """Serve every request and fill in `outcome`; steps follow each other while there is work."""
-    marks = outcome.marks
-    clock_s = streamed_s = 0.0
-    while marks[FINISHED] < demand.ready_s.size:
-        if marks[RUNNING] == 0 and marks[PREEMPTED] == 0:
-            clock_s = max(clock_s, demand.ready_s[marks[NEXT]])
-        preemptions = marks[PREEMPTIONS]
-        load = schedule_running(state, limits, outcome)
-        if marks[PREEMPTIONS] == preemptions:
-            load = schedule_waiting(state, demand, limits, outcome, load, clock_s)
-        duration_s = step_s(cost, load.tokens, load.emitting, load.context)
-        clock_s += duration_s
-        outcome.busy_s[0] += duration_s
-        streamed_s = max(clock_s, streamed_s) + stream.step + stream.token * load.emitting
-        streamed_s += stream.stalls_s[marks[STEPS] % stream.stalls_s.size]
-        marks[STEPS] += 1
-        marks[TOKENS] += load.tokens
-        marks[BLOCKS] = max(marks[BLOCKS], limits.blocks - state.blocks[limits.blocks, USERS])
-        marks[SEQUENCES] = max(marks[SEQUENCES], marks[RUNNING])
-        finish_step(state, limits, outcome, streamed_s)
+    clocks_s = outcome.clocks_s
+    while has_work(demand, outcome.marks):
+        clocks_s[CLOCK] = next_step_s(demand, outcome.marks, clocks_s[CLOCK])
+        begin_step(state, demand, limits, cost, stream, outcome)
+        finish_step(state, limits, outcome, clocks_s[STREAMED])

@@ -1,0 +1,1 @@
+"""Fleets of unlike engines: routing between them, simulating them, planning how many of each."""
