@@ -35,10 +35,14 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Detail:
-    """A run's requests, and the gaps between tokens of all that completed, in one row."""
+    """A run's requests, and the gaps between messages of all that completed, in one row.
+
+    `gap_counts` says how many of them each request has, shape (n_requests,): 0 where it failed.
+    """
 
     requests: pd.DataFrame
     itl_s: Floats
+    gap_counts: Counts
 
 
 def detail_of(record: Record) -> Detail | None:
@@ -69,7 +73,7 @@ def detail_of(record: Record) -> Detail | None:
         | {name: np.where(good, values, np.nan) for name, values in seconds.items()}
         | {"error": pd.Series(errors, dtype=str)}
     )
-    return Detail(requests, itl_s[np.repeat(good, gap_counts)])
+    return Detail(requests, itl_s[np.repeat(good, gap_counts)], np.where(good, gap_counts, 0))
 
 
 def latency_of(record: Record, name: str, detail: Detail | None) -> Latency:

@@ -17,6 +17,7 @@ from hetinfer.runs import Run, frame
 from hetinfer.simulation.engine import Engine, FrontEnd
 from hetinfer.simulation.replay import RUN_SPACING_S, STATISTICS, TEST_LEAD_S, Replay
 from hetinfer.simulation.step_time import StepTime
+from hetinfer.vllm_detail import detail_of
 from hetinfer.vllm_results import load_requests, load_results
 from hetinfer.workload import Floats, Requests
 
@@ -36,12 +37,15 @@ class Settings:
 class MeasuredRun:
     """One run: its summary, its requests by time of sending, and where it stood in its campaign.
 
-    `replicate` names the server together with the run's variant, `position` counts the runs on it
-    from 0. Runs of one server and `seed` send the same texts, unless `fresh_prompts`.
+    `token_s` has the arrival of each request's messages, nearly always one a token, in seconds
+    since the first start. `replicate` names the server together with the run's variant, `position`
+    counts the runs on it from 0. Runs of one server and `seed` send the same texts, unless
+    `fresh_prompts`.
     """
 
     run: Run
     requests: pd.DataFrame
+    token_s: tuple[Floats, ...]
     settings: Settings
     replicate: int
     position: int
@@ -97,7 +101,7 @@ def measured_replay(runs: Sequence[MeasuredRun]) -> Replay:
         np.concatenate(sent_s),
         sent["input_tokens"].to_numpy(np.int64),
         sent["output_tokens"].to_numpy(np.int64),
-        pd.factorize(np.array([text for run in runs for text in _texts(run)]))[0],
+        pd.factorize(np.array([text for run in runs for text in text_names(run)]))[0],
     )
     return Replay(
         requests,
@@ -118,7 +122,9 @@ def measured_statistics(runs: Sequence[MeasuredRun]) -> Floats:
 
 
 def _measured(run: Run, path: Path) -> MeasuredRun:
-    requests = load_requests(path).sort_values("start_s", kind="stable")
+    record = next(iter(load_records(path)))
+    listed = load_requests(path)
+    requests = listed.sort_values("start_s", kind="stable")
     if run.completed < run.prompts or requests["start_s"].isna().any():
         raise InputError(
             "run not whole",
@@ -127,16 +133,32 @@ def _measured(run: Run, path: Path) -> MeasuredRun:
             where=path,
             do="measure it again",
         )
-    said = _block(next(iter(load_records(path))), "measurement")
+    said = _block(record, "measurement")
+    token_s = _token_s(record, listed)
     return MeasuredRun(
         run,
         requests,
+        tuple(token_s[request] for request in requests["request"]),
         _settings(_block(said, "engine")),
         whole(said, "replicate"),
         whole(said, "position"),
         whole(said, "seed"),
         _flag(said, "fresh_prompts"),
     )
+
+
+def _token_s(record: Record, requests: pd.DataFrame) -> list[Floats]:
+    """When each request's messages arrived, in the order of the file, in seconds."""
+    detail = detail_of(record)
+    if detail is None or not detail.itl_s.size:
+        do = "measure it with --save-detailed"
+        raise bad_field(record, "gaps between tokens", "none", "those of each request", do)
+    firsts_s = (requests["start_s"] + requests["ttft_s"]).to_numpy(float)
+    gaps_s = np.split(detail.itl_s, np.cumsum(detail.gap_counts)[:-1])
+    return [
+        first_s + np.concatenate([[0.0], np.cumsum(gaps)])
+        for first_s, gaps in zip(firsts_s, gaps_s, strict=True)
+    ]
 
 
 def _settings(said: Record) -> Settings:
@@ -170,8 +192,8 @@ def _server(measured: MeasuredRun) -> tuple[str, str, int, str, int]:
     return run.model, run.gpu, run.gpu_count, run.variant, measured.replicate
 
 
-def _texts(measured: MeasuredRun) -> list[str]:
-    """A name for each request's text, the same where the text is."""
+def text_names(measured: MeasuredRun) -> list[str]:
+    """A name for each request's text, the same where the text is, by time of sending."""
     own = f"run {measured.position}" if measured.fresh_prompts else ""
     drawn = f"{_server(measured)} seed {measured.seed} {own}"
     return [f"{drawn} {request}" for request in measured.requests["request"]]

@@ -77,9 +77,14 @@ def scenarios(
     ]
 
 
-def latency_curves(cells: Sequence[Scenario], *, jobs: int = -1) -> pd.DataFrame:
-    """Each scenario's latency curve, one row a rate, with the columns `CURVE`; on all cores."""
-    return pd.concat(sweep(_curve, cells, jobs=jobs), ignore_index=True)
+def latency_curves(
+    cells: Sequence[Scenario], *, jobs: int = -1, backend: str = "loky"
+) -> pd.DataFrame:
+    """Each scenario's latency curve, one row a rate, with the columns `CURVE`; on all cores.
+
+    `backend` as in `sweep`: `ray` spreads the scenarios over a cluster.
+    """
+    return pd.concat(sweep(_curve, cells, jobs=jobs, backend=backend), ignore_index=True)
 
 
 def capacity_table(curves: pd.DataFrame, targets_s: Sequence[float]) -> pd.DataFrame:
