@@ -62,7 +62,7 @@ lab: $(VENV)/.ready ## JupyterLab on 127.0.0.1 with the notebooks
 	@$(BIN)/jupyter lab --ip=127.0.0.1 notebooks
 
 explore: $(VENV)/.ready ## The explorer as a page on 127.0.0.1, without code (Ctrl-C ends it)
-	@$(BIN)/voila notebooks/explore.ipynb --Voila.ip=127.0.0.1
+	@cd notebooks && ../$(BIN)/voila explore.ipynb # voila.json: on 127.0.0.1, nothing fetched from outside
 
 clean: ## Remove build/
 	@rm -rf build

@@ -57,8 +57,9 @@ def voila(tmp_path: Path) -> Iterator[str]:
     port = free_port()
     command = [
         sys.executable, "-m", "voila", str(root_dir() / "notebooks" / "explore.ipynb"),
-        "--no-browser", "--Voila.ip=127.0.0.1", f"--port={port}",
+        "--no-browser", f"--port={port}",
     ]  # fmt: skip
+    shutil.copy(root_dir() / "notebooks" / "voila.json", tmp_path)
     with serving(command, tmp_path, f"http://127.0.0.1:{port}/voila/static/index.html"):
         yield f"http://127.0.0.1:{port}/"
 
@@ -124,6 +125,17 @@ def test_a_slider_moves_the_figure_in_voila(open_page, voila):
     move_price(page, page.locator(".widget-html"))
     keep_picture(page, "voila.png")
     assert page.get_by_text("import explorer").count() == 0  # a page for readers, without code
+
+
+def test_the_page_fetches_nothing_from_outside(open_page, voila):
+    with urllib.request.urlopen(voila, timeout=60) as answer:
+        policy = answer.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'self'")
+    page = open_page(voila)
+    page.get_by_alt_text(FIGURE).wait_for(timeout=RUN_MS)
+    names = page.evaluate("performance.getEntriesByType('resource').map(entry => entry.name)")
+    fetched = [name for name in names if name.startswith("http") and "127.0.0.1" not in name]
+    assert fetched == []
 
 
 def test_a_change_is_answered_within_a_second(open_page, voila):
