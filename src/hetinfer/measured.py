@@ -5,7 +5,7 @@ import pandas as pd
 from hetinfer.errors import InputError
 from hetinfer.hardware import load_table
 from hetinfer.paths import data_dir
-from hetinfer.runs import load_runs
+from hetinfer.runs import campaign_path, load_runs
 
 # columns of a campaign's `cells.csv` beside those of its runs
 CELL_COLUMNS = [
@@ -26,8 +26,8 @@ def load_campaign(name: str) -> pd.DataFrame:
     up there (0 without a cache), and `itl_ratio`, P99 over median ITL. InputError where the
     campaign has no runs.
     """
-    folder = data_dir("measured") / name
-    if not (folder / "runs.csv").is_file():
+    folder = campaign_path(name).parent
+    if not campaign_path(name).is_file():
         raise InputError(
             "no measured runs",
             got="no runs.csv",
@@ -36,7 +36,7 @@ def load_campaign(name: str) -> pd.DataFrame:
             do=f"run make measure CAMPAIGN={name}",
         )
     cells = load_table(folder / "cells.csv", text=["energy_gpu_reason", "energy_cpu_reason"])
-    runs = load_runs(folder / "runs.csv")
+    runs = load_runs(campaign_path(name))
     joined = runs.merge(cells[["source_file", *CELL_COLUMNS]], on="source_file", validate="1:1")
     asked = joined["prefix_cache_query_tokens"]
     return joined.assign(

@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
-from hetinfer.figures.style import PAGE_WIDTH_IN, caption, styled
+from hetinfer.figures.style import PAGE_WIDTH_IN, caption, parity_lines, styled
 
 PANELS: Mapping[str, str] = {
     "throughput_requests_per_s": "throughput (requests/s)",
@@ -47,10 +46,7 @@ def draw_real_engine(table: pd.DataFrame) -> Figure:
 def _panel(axis: Axes, cells: pd.DataFrame) -> None:
     low = cells[["simulated", "measured"]].min(axis=None) / 1.2
     high = cells[["simulated", "measured"]].max(axis=None) * 1.2
-    ends = np.array([low, high])
-    axis.plot(ends, ends, color="#999999", linewidth=0.8)
-    for factor in (0.9, 1.1):
-        axis.plot(ends, factor * ends, color="#bbbbbb", linewidth=0.6, linestyle=":")
+    parity_lines(axis, low, high)
     for (variant, which), own in cells.groupby(["variant", "set"]):
         marker, color = VARIANTS[variant]
         axis.plot(

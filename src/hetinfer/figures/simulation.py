@@ -17,6 +17,7 @@ from hetinfer.figures.style import (
     PAGE_WIDTH_IN,
     caption,
     log_axis,
+    parity_lines,
     rate_axis,
     styled,
 )
@@ -155,10 +156,7 @@ def draw_capacity(capacities: pd.DataFrame) -> Figure:
 def _parity_panel(axis: Axes, cells: pd.DataFrame) -> None:
     low = cells[["simulated", "recorded"]].min(axis=None) / 1.3
     high = cells[["simulated", "recorded"]].max(axis=None) * 1.3
-    ends = np.array([low, high])
-    axis.plot(ends, ends, color="#999999", linewidth=0.8)
-    for factor in (0.9, 1.1):
-        axis.plot(ends, factor * ends, color="#bbbbbb", linewidth=0.6, linestyle=":")
+    parity_lines(axis, low, high)
     for (gpu, count, which), own in cells.groupby(["gpu", "gpu_count", "set"]):
         label = configuration_label(gpu, count)
         face = GPU_COLORS[label] if which == "validation" else "none"

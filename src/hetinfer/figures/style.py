@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -79,6 +80,14 @@ def log_axis(axis: Axes) -> None:
     axis.set_yscale("log")
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.yaxis.set_minor_formatter(NullFormatter())
+
+
+def parity_lines(axis: Axes, low: float, high: float) -> None:
+    """The line of equal values from `low` to `high`, and those 10 % off it."""
+    ends = np.array([low, high])
+    axis.plot(ends, ends, color="#999999", linewidth=0.8)
+    for factor in (0.9, 1.1):
+        axis.plot(ends, factor * ends, color="#bbbbbb", linewidth=0.6, linestyle=":")
 
 
 def caption(figure: Figure, *, evidence: str, n: str, note: str = "") -> None:

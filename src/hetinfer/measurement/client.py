@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hetinfer.errors import InputError
-from hetinfer.measurement.processes import kept, log_end, wait
+from hetinfer.measurement.processes import ProgramError, kept, log_end, wait
 from hetinfer.measurement.server import Server
 
 # the package is called vllm whatever its distribution, but the `vllm` script is not always there
@@ -27,15 +27,8 @@ DATASETS = ("random", "sharegpt", "custom")
 Numbers = npt.NDArray[np.float64]
 
 
-class ClientError(RuntimeError):
-    """A client left no result: `reason` is a short code, `log_end` what it said last."""
-
-    def __init__(self, reason: str, detail: str, log_end: str) -> None:
-        """Keep the parts of the line, and the log's end."""
-        self.reason = reason
-        self.detail = detail
-        self.log_end = log_end
-        super().__init__(f"{reason}: {detail}")
+class ClientError(ProgramError):
+    """A client left no result."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,17 @@ GRACE_S = 5.0  # between asking a program to end and killing it
 LOG_END_LINES = 25
 
 
+class ProgramError(RuntimeError):
+    """A program failed: `reason` is a short code, `log_end` what it said last."""
+
+    def __init__(self, reason: str, detail: str, log_end: str) -> None:
+        """Keep the parts of the line, and the log's end."""
+        self.reason = reason
+        self.detail = detail
+        self.log_end = log_end
+        super().__init__(f"{reason}: {detail}")
+
+
 @dataclass(frozen=True)
 class Kept:
     """A running program: the keeper's process, and the file that holds all the program says."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hetinfer.errors import InputError
-from hetinfer.measurement.processes import Kept, kept, log_end, wait
+from hetinfer.measurement.processes import Kept, ProgramError, kept, log_end, wait
 
 HOST = "127.0.0.1"
 POLL_S = 0.1
@@ -34,15 +34,8 @@ OUT_OF_MEMORY = (
 CAUSE_LENGTH = 240  # characters of a cause that a failure's line shows
 
 
-class ServerError(RuntimeError):
-    """A server did not start, or is gone: `reason` is a short code, `log_end` what it said last."""
-
-    def __init__(self, reason: str, detail: str, log_end: str) -> None:
-        """Keep the parts of the line, and the log's end."""
-        self.reason = reason
-        self.detail = detail
-        self.log_end = log_end
-        super().__init__(f"{reason}: {detail}")
+class ServerError(ProgramError):
+    """A server did not start, or is gone."""
 
 
 @dataclass(frozen=True)
