@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hetinfer.cli import main
-from hetinfer.paths import data_dir
+from hetinfer.paths import data_dir, root_dir
 from hetinfer.runs import load_runs
 from result_files import study_generation, today, write, write_study
 
@@ -324,3 +325,135 @@ def test_simulating_what_cannot_be_is_refused(refused):
     model[1] = "DeepSeek-R1-Distill-Qwen-7B"
     assert "run too short" in refused("simulate", *model, "--requests", "5")
     assert "no arrivals" in refused("simulate", *model[:-1], "0")
+
+
+# plan and fleet
+
+
+EXAMPLE = root_dir() / "notebooks" / "demand.toml"
+FLEET = ["--copies", "rtx-4090=2", "--hour", "3", "--duration-s", "10"]
+TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+ROW = "2023-11-16 18:15:46,374,44\n"
+# what is changed in the example's text, and what the line says of it
+BAD_DEMANDS = [
+    ("[[class]]", "[[class", "demand file unreadable"),
+    ('objective = "cost"', 'objectives = "cost"', "unknown objectives"),
+    ("most = 20 ", "mots = 20 ", "unknown mots"),
+    ("ttft_target_s = 0.5       #", "#", "class without target"),
+    ("# [usd_per_gpu_h]", '[usd_per_gpu_h]\n"rtx-4090" = -0.3 #', "price not positive: got -0.3"),
+    ("# [usd_per_gpu_h]", '[usd_per_gpu_h]\n"rtx-4090" = "cheap" #', "rtx-4090: got 'cheap'"),
+    ("daily_peak_requests_per_s = 3.0", "requests_per_s = -3.0", "requests_per_s: got -3.0"),
+    ("daily_peak_requests_per_s = 3.0", "daily_peak_requests_per_s = -3", "got -3, expected 0"),
+    ("  12, 12, 12, 12, 12, 12, 8,", "  12, 12, 12, 12, 12, 8,", "got 23 numbers"),
+    ('gpu = "rtx-4090"', 'gpu = "gtx-1"', "unknown GPU: got 'gtx-1', expected one of h100-pcie"),
+    (
+        'policy = "slo-aware"',
+        'policy = "best"',
+        "unknown policy: got 'best', expected one of one-t",
+    ),
+    ('prices = "study-2025"', 'prices = "now"', "unknown price scenario: got 'now', expected one"),
+    ("most = 20 ", 'most = "many" ', "most: got 'many', expected a whole number"),
+    ("gpus = 1\nmost = 20", "gpus = 0\nmost = 20", "gpus: got 0, expected a whole number of 1"),
+    ('name = "agents"', 'name = "chat"', "class name: got chat twice"),
+]
+
+
+@pytest.fixture
+def demand(tmp_path, monkeypatch):
+    """Writes the example with some of its text changed, in a folder that is the current one."""
+    monkeypatch.chdir(tmp_path)
+
+    def write_changed(old, new):
+        text = EXAMPLE.read_text()
+        assert old in text
+        (tmp_path / "demand.toml").write_text(text.replace(old, new))
+        return "demand.toml"
+
+    return write_changed
+
+
+@pytest.mark.parametrize("command", [["plan"], ["fleet", *FLEET]], ids=["plan", "fleet"])
+@pytest.mark.parametrize(("old", "new", "said"), BAD_DEMANDS, ids=[bad[2] for bad in BAD_DEMANDS])
+def test_a_demand_that_is_wrong_is_refused_in_one_line(refused, demand, command, old, new, said):
+    name, *options = command
+    errors = refused(name, demand(old, new), *options)
+    assert said in errors
+    assert re.fullmatch(r"hetinfer: .+: got .+, expected .+, in .+; .+\n", errors)
+    assert ["demand.toml"] == names(Path())
+
+
+@pytest.mark.parametrize("command", [["plan"], ["fleet", *FLEET]], ids=["plan", "fleet"])
+def test_a_demand_that_is_not_there_is_refused(refused, tmp_path, command):
+    name, *options = command
+    assert "no demand file" in refused(name, tmp_path / "none.toml", *options)
+    assert "no demand file" in refused(name, tmp_path, *options)
+    assert [] == names(tmp_path)
+
+
+def test_more_demand_than_the_caps_allow_names_the_one_that_binds(refused, demand):
+    path = demand("most = 20                 # copies that can be had", "most = 0")
+    Path(path).write_text(Path(path).read_text().replace("most = 100", "most = 1"))
+    errors = refused("plan", path, "--unchecked")
+    assert "more demand than all caps allow" in errors
+    assert "requests/s of agents at its peak, of which" in errors
+    assert "what 0 of 1x H100, 1 of 1x 4090 can serve" in errors
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--policy", "best"], "unknown policy: got 'best', expected one of one-tier, static"),
+        (["--hour", "24"], "no such hour: got 24, expected 0 to 23"),
+        (["--hour", "-1"], "no such hour: got -1"),
+        (["--hour", "noon"], "--hour"),
+        (["--copies", "rtx-4090:2=1"], "copies: got 'rtx-4090:2=1', expected CONFIGURATION=NUMBER"),
+        (["--copies", "rtx-4090=few"], "with one of h100-pcie:1, rtx-4090:1"),
+        (["--copies", "rtx-4090=99"], "expected at most 100 of rtx-4090:1"),
+        (["--copies", "gtx-1=1"], "unknown GPU: got 'gtx-1'"),
+        (["--duration-s", "nan"], "arrivals"),
+        (["--duration-s", "inf"], "arrivals"),
+        (["--seed", "-1"], "--seed"),
+        (["--trace", "none.csv"], "table missing"),
+    ],
+)
+def test_a_fleet_that_cannot_be_is_refused_in_one_line(refused, demand, options, said):
+    assert said in refused("fleet", demand("most", "most"), *FLEET, *options)
+    assert ["demand.toml"] == names(Path())
+
+
+def test_a_fleet_without_a_copy_is_refused(refused):
+    assert "expected at least one copy" in refused("fleet", EXAMPLE, "--copies", "rtx-4090=0")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("TIMESTAMP,ContextTokens\n2023-11-16 18:15:46,374\n", "columns missing: got GeneratedTo"),
+        (f"{TRACE}{ROW}2023-11-16 18:15:40,1,1\n", "rows out of order: got row 3"),
+        (f"{TRACE}{ROW}soon,1,1\n", "time unreadable: got row 3"),
+        (f"{TRACE}{ROW}2023-11-16 18:15:50,many,1\n", "lengths unreadable: got row 3"),
+        (f"{TRACE}", "table empty"),
+        ("", "table unreadable"),
+    ],
+)
+def test_a_trace_that_is_none_is_refused_in_one_line(refused, demand, text, said):
+    path = demand("most", "most")
+    Path("trace.csv").write_text(text)
+    errors = refused("fleet", path, *FLEET, "--trace", "trace.csv")
+    assert said in errors
+    assert "trace.csv" in errors
+    assert ["demand.toml", "trace.csv"] == names(Path())
+
+
+@pytest.mark.parametrize("command", [["plan"], ["fleet", *FLEET]], ids=["plan", "fleet"])
+def test_a_process_refuses_a_wrong_demand_without_a_traceback(tmp_path, command):
+    (tmp_path / "demand.toml").write_text(EXAMPLE.read_text().replace("most = 20 ", "most = 'x' "))
+    name, *options = command
+    code, output, errors = ended(start(name, "demand.toml", *options, cwd=tmp_path))
+    assert (2, "", 1) == (code, output, errors.count("\n"))
+    assert "hetinfer: most: got 'x', expected a whole number of 0 or more, in demand.toml" in errors
+    assert ["demand.toml"] == names(tmp_path)
+
+
+def test_a_name_of_two_lines_is_told_in_one(refused, demand):
+    assert "class a b" in refused("plan", demand('name = "chat"', 'name = "a\\nb"\nttft = 3'))

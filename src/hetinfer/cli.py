@@ -194,7 +194,7 @@ def footprint(
     gpus: Annotated[int, typer.Option(help="How many of them.")],
     rate: Annotated[float, typer.Option(help="Offered requests per second.")],
     region: Annotated[str, typer.Option(help="The grid: FR, EU27, World.")],
-    seed: Annotated[int, typer.Option(help="Seed of the intervals' samples.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the intervals' samples.")] = 0,
 ) -> None:
     """Energy and carbon per token of one configuration, with intervals and evidence."""
     import numpy as np
@@ -252,7 +252,7 @@ def cost(
 def plan(
     demand: Annotated[Path, typer.Argument(help="A demand, such as notebooks/demand.toml.")],
     unchecked: Annotated[bool, typer.Option("--unchecked", help="Without simulation.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the simulations.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the simulations.")] = 0,
 ) -> None:
     """Plan the fleet for a demand: how many of each configuration, checked by simulation."""
     from hetinfer.fleet import demand_file, display
@@ -269,7 +269,7 @@ def fleet(  # noqa: PLR0913 - one argument an option
     policy: Annotated[str, typer.Option(help="How requests are routed.")] = "slo-aware",
     hour: Annotated[int, typer.Option(help="The hour of the day.")] = 14,
     duration_s: Annotated[float, typer.Option(help="How long, in seconds.")] = 600.0,
-    seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the simulation.")] = 0,
     trace: Annotated[Path | None, typer.Option(help="Requests from a trace instead.")] = None,
 ) -> None:
     """Simulate a fleet of your choice behind a router: who is served in time, and at what cost."""
@@ -320,7 +320,7 @@ def simulate(  # noqa: PLR0913 - one argument an option
     repeated: Annotated[
         bool, typer.Option("--repeated", help="Prompts repeat, so that the cache is warm.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Draws arrivals and lengths.")] = 42,
+    seed: Annotated[int, typer.Option(min=0, help="Draws arrivals and lengths.")] = 42,
 ) -> None:
     """Simulate one engine at one rate, in steady state: throughput, latency, cache."""
     from hetinfer.simulation import report
@@ -370,7 +370,7 @@ def main() -> None:
         code = app(sys.argv[1:] or ["--help"], prog_name="hetinfer", standalone_mode=False)
         sys.stdout.flush()
     except InputError as error:
-        _end(f"hetinfer: {error}", USAGE_ERROR)
+        _end(f"hetinfer: {' '.join(str(error).splitlines())}", USAGE_ERROR)
     except TyperException as error:
         message = " ".join(error.format_message().split())
         _end(f"hetinfer: {message} (see hetinfer --help)", USAGE_ERROR)

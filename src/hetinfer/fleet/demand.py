@@ -24,6 +24,7 @@ HOUR_S = 3600.0
 TRACE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 DRAWN_LENGTHS = 2000  # of a class, that its requests are then drawn from
 LENGTH_SEED = 7  # one population of lengths a class, whatever the run's seed
+MOST_REQUESTS = 10_000_000  # of one workload: beyond, memory is what gives out
 DAY_TROUGH_FRAC = 0.2  # of the peak, that the quietest hour of a daily pattern keeps
 DAY_PEAK_HOUR = 14.0
 
@@ -104,11 +105,14 @@ def steady_workload(
 ) -> Workload:
     """Each class at its own rate for a while: Poisson, or burstier with a burstiness below 1.
 
-    InputError for a negative rate, a burstiness not above 0, or when no request arrives at all.
+    InputError for a negative rate, a burstiness not above 0, more than `MOST_REQUESTS`, or when no
+    request arrives at all.
     """
-    if not (duration_s > 0 and burstiness > 0) or min(rates_requests_per_s, default=-1.0) < 0:
+    usable = duration_s > 0 and burstiness > 0 and min(rates_requests_per_s, default=-1.0) >= 0
+    if not usable or not sum(rates_requests_per_s) * duration_s <= MOST_REQUESTS:
         got = f"rates {list(rates_requests_per_s)}, {duration_s:g} s, burstiness {burstiness:g}"
-        raise _demand_error("arrivals", got, "rates of 0 or more, a duration above 0")
+        expected = f"rates of 0 or more, a duration above 0, {MOST_REQUESTS:,} requests at most"
+        raise _demand_error("arrivals", got, expected)
     times = [
         _renewals_s(rate, duration_s, burstiness, rng) if rate > 0 else np.zeros(0)
         for rate in rates_requests_per_s
@@ -165,10 +169,12 @@ def load_trace(path: Path, service: ServiceClass) -> Workload:
     falling = np.flatnonzero(np.diff(seconds) < 0)
     if falling.size:
         raise _trace_error("rows out of order", f"row {falling[0] + 3} before its previous", path)
-    lengths = [table[name].to_numpy(float) for name in TRACE_COLUMNS[1:]]
-    if not all(np.isfinite(column).all() for column in lengths):
-        raise _trace_error("lengths missing", "an empty cell", path)
-    requests = fresh_requests(seconds, *(column.astype(np.int64) for column in lengths))
+    numbers = table[list(TRACE_COLUMNS[1:])].apply(pd.to_numeric, errors="coerce")
+    lengths = numbers.to_numpy(float)
+    unread = np.flatnonzero(~np.isfinite(lengths).all(axis=1))
+    if unread.size:
+        raise _trace_error("lengths unreadable", f"row {unread[0] + 2}", path)
+    requests = fresh_requests(seconds, *lengths.T.astype(np.int64))
     return check_workload(Workload((service,), requests, np.zeros(seconds.size, np.int64)))
 
 

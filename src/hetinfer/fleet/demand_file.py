@@ -3,11 +3,12 @@
 `notebooks/demand.toml` is an example with every key and its unit.
 """
 
+import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from hetinfer.errors import InputError
 from hetinfer.fleet.demand import ServiceClass, check_class, daily_rates, spread_lengths
 from hetinfer.fleet.offers import Offer, offer_of
-from hetinfer.fleet.planning import OBJECTIVES, Aim, Demand, Objective, check_demand
+from hetinfer.fleet.planning import OBJECTIVES, Aim, Demand, check_demand
 from hetinfer.fleet.routing import policy_number
 from hetinfer.hardware import check_price, find_gpu, find_model, load_prices
 from hetinfer.simulation.fitted import Calibration
@@ -49,79 +50,159 @@ def load_demand(path: Path, calibration: Calibration) -> DemandFile:
     if not path.is_file():
         raise _file_error(path, "no demand file", "no file", "a TOML file")
     try:
-        content = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        text = path.read_text()
+    except UnicodeDecodeError as error:
         raise _file_error(path, "demand file unreadable", str(error), "TOML") from error
-    _check_keys(content, TOP_KEYS, {"model", "class", "configuration"}, path)
-    model = find_model(content["model"]).model
-    rows = [_class_of(row, path) for row in content["class"]]
-    rates = np.array([rates for _, rates in rows])
-    objective = content.get("objective", "cost")
-    if objective not in OBJECTIVES:
-        raise _file_error(path, "objective", repr(objective), f"one of {', '.join(OBJECTIVES)}")
-    aim = Aim(cast(Objective, objective), float(content.get("usd_per_kg", 0.0)))
-    policy = content.get("policy", "slo-aware")
+    return parse_demand(text, calibration, where=path)
+
+
+def parse_demand(text: str, calibration: Calibration, *, where: object) -> DemandFile:
+    """Check the text of a demand file; InputError as `load_demand`, and names `where`."""
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _file_error(where, "demand file unreadable", str(error), "TOML") from error
+    _check_keys(content, TOP_KEYS, {"model", "class", "configuration"}, where)
+    model = find_model(_text(content, "model", where)).model
+    rows = [_class_of(row, where) for row in _tables(content, "class", where)]
+    _check_names([service.name for service, _ in rows], where)
+    policy = _text(content, "policy", where, "slo-aware")
     policy_number(policy)
+    rates = np.array([rates for _, rates in rows])
     demand = check_demand(Demand(tuple(service for service, _ in rows), rates))
-    return DemandFile(model, demand, _offers_of(content, calibration, model, path), aim, policy)
+    offers = _offers_of(content, calibration, model, where)
+    return DemandFile(model, demand, offers, _aim_of(content, where), policy)
 
 
-def _class_of(row: Mapping[str, Any], path: Path) -> tuple[ServiceClass, Floats]:
+def _class_of(row: Mapping[str, Any], file: object) -> tuple[ServiceClass, Floats]:
     needed = {"name", "prompt_tokens", "output_tokens"}
-    where = f"{path}, class {row.get('name', 'without name')}"
+    where = f"{file}, class {row.get('name', 'without name')}"
     _check_keys(row, CLASS_KEYS, needed, where)
     if "ttft_target_s" not in row:
         raise _file_error(where, "class without target", "no ttft_target_s", "seconds")
+    prompt_tokens, output_tokens = (
+        _number(row, name, where, least=1) for name in ("prompt_tokens", "output_tokens")
+    )
     service = ServiceClass(
-        str(row["name"]),
-        spread_lengths(_number(row, "prompt_tokens", where), _number(row, "output_tokens", where)),
+        _text(row, "name", where),
+        spread_lengths(prompt_tokens, output_tokens),
         _number(row, "ttft_target_s", where),
-        _number(row, "tpot_target_s", where, float("inf")),
-        _number(row, "attainment_frac", where, ServiceClass.attainment_frac),
+        _number(row, "tpot_target_s", where, default=np.inf),
+        _number(row, "attainment_frac", where, default=ServiceClass.attainment_frac),
     )
     return check_class(service), _rates_of(row, where)
 
 
 def _rates_of(row: Mapping[str, Any], where: object) -> Floats:
-    if ("requests_per_s" in row) == ("daily_peak_requests_per_s" in row):
+    ways = [name for name in ("requests_per_s", "daily_peak_requests_per_s") if name in row]
+    if len(ways) != 1:
         expected = "one of requests_per_s and daily_peak_requests_per_s"
-        raise _file_error(where, "rates", "both or none", expected)
-    if "daily_peak_requests_per_s" in row:
-        return daily_rates(_number(row, "daily_peak_requests_per_s", where), HOURS)
+        raise _file_error(where, "rates", "both" if ways else "neither", expected)
+    if ways == ["daily_peak_requests_per_s"]:
+        return daily_rates(_number(row, ways[0], where, least=0), HOURS)
     given = row["requests_per_s"]
     rates = given if isinstance(given, list) else [given] * HOURS
-    numbers = all(isinstance(rate, int | float) and rate >= 0 for rate in rates)
-    if len(rates) != HOURS or not numbers:
-        expected = f"one number of 0 or more, or {HOURS}, one an hour"
-        raise _file_error(where, "requests_per_s", given, expected)
+    expected = f"one number of 0 or more, or {HOURS}, one an hour"
+    wrong = [rate for rate in rates if not _is_number(rate) or rate < 0]
+    if wrong:
+        raise _file_error(where, "requests_per_s", repr(wrong[0]), expected)
+    if len(rates) != HOURS:
+        raise _file_error(where, "requests_per_s", f"{len(rates)} numbers", expected)
     return np.array(rates, float)
 
 
+def _aim_of(content: Mapping[str, Any], where: object) -> Aim:
+    objective = _text(content, "objective", where, "cost")
+    if objective not in OBJECTIVES:
+        raise _file_error(where, "objective", repr(objective), f"one of {', '.join(OBJECTIVES)}")
+    usd_per_kg = _number(content, "usd_per_kg", where, default=0.0, least=0)
+    return Aim(objective, usd_per_kg)
+
+
 def _offers_of(
-    content: Mapping[str, Any], calibration: Calibration, model: str, path: Path
+    content: Mapping[str, Any], calibration: Calibration, model: str, file: object
 ) -> tuple[Offer, ...]:
-    prices = load_prices(content.get("prices", "study-2025"))
-    for gpu, price in content.get("usd_per_gpu_h", {}).items():
-        prices[find_gpu(gpu).gpu] = check_price(float(price), where=f"{path}, {gpu}")
+    prices = _prices_of(content, file)
+    common = _text(content, "region", file, "EU27")
     offers = []
-    for row in content["configuration"]:
-        where = f"{path}, configuration {row.get('gpu', 'without gpu')}"
+    for row in _tables(content, "configuration", file):
+        where = f"{file}, configuration {row.get('gpu', 'without gpu')}"
         _check_keys(row, CONFIGURATION_KEYS, {"gpu"}, where)
-        limits = {name: row[name] for name in ("most", "available_frac") if name in row}
-        if limits.get("most", 0) < 0 or not 0 < limits.get("available_frac", 1) <= 1:
-            expected = "most of 0 or more, available_frac above 0, to 1"
-            raise _file_error(where, "limits", limits, expected)
-        region = row.get("region", content.get("region", "EU27"))
-        count = int(row.get("gpus", 1))
-        offers.append(offer_of(calibration, model, (row["gpu"], count), prices, region, **limits))
+        configuration = _text(row, "gpu", where), _count(row, "gpus", where, default=1, least=1)
+        region = _text(row, "region", where, common)
+        limits = _limits_of(row, where)
+        offers.append(offer_of(calibration, model, configuration, prices, region, **limits))
     return tuple(offers)
 
 
-def _number(row: Mapping[str, Any], name: str, where: object, default: float = 0.0) -> float:
+def _prices_of(content: Mapping[str, Any], file: object) -> dict[str, float]:
+    prices = load_prices(_text(content, "prices", file, "study-2025"))
+    own = content.get("usd_per_gpu_h", {})
+    if not isinstance(own, dict):
+        raise _file_error(file, "usd_per_gpu_h", repr(own), "a table of GPU = USD per GPU-hour")
+    for gpu in own:
+        where = f"{file}, usd_per_gpu_h"
+        price = _number(own, gpu, where)
+        prices[find_gpu(gpu).gpu] = check_price(price, where=f"{where}, {gpu}")
+    return prices
+
+
+def _limits_of(row: Mapping[str, Any], where: object) -> dict[str, float]:
+    most = _count(row, "most", where, default=Offer.most, least=0)
+    available_frac = _number(row, "available_frac", where, default=Offer.available_frac)
+    if not 0 < available_frac <= 1:
+        raise _file_error(where, "available_frac", f"{available_frac:g}", "above 0, to 1")
+    return {"most": most, "available_frac": available_frac}
+
+
+def _check_names(names: Sequence[str], where: object) -> None:
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise _file_error(where, "class name", f"{twice[0]} twice", "a name of its own for each")
+
+
+def _text(row: Mapping[str, Any], name: str, where: object, default: str = "") -> str:
     value = row.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _file_error(where, name, repr(value), "a number")
+    if not isinstance(value, str) or not value.strip():
+        raise _file_error(where, name, repr(value), "a text")
+    return value
+
+
+def _number(
+    row: Mapping[str, Any],
+    name: str,
+    where: object,
+    *,
+    default: float = 0.0,
+    least: float | None = None,
+) -> float:
+    value = row.get(name, default)
+    if name in row and not _is_number(value):
+        raise _file_error(where, name, repr(value), "a finite number")
+    if least is not None and value < least:
+        raise _file_error(where, name, repr(value), f"{least:g} or more")
     return float(value)
+
+
+def _count(row: Mapping[str, Any], name: str, where: object, *, default: int, least: int) -> int:
+    value = row.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise _file_error(where, name, repr(value), f"a whole number of {least} or more")
+    return value
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is a number to reckon with: none that is endless, and no truth value."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max
+
+
+def _tables(content: Mapping[str, Any], name: str, where: object) -> Sequence[Mapping[str, Any]]:
+    rows = content[name]
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise _file_error(where, name, repr(rows), f"one table [[{name}]] or more")
+    return rows
 
 
 def _check_keys(row: Mapping[str, Any], known: set[str], needed: set[str], where: object) -> None:

@@ -27,12 +27,15 @@ def capacities_for(file: DemandFile, seed: int) -> Capacities:
     return capacities_of(file.offers, file.demand.classes, curves)
 
 
-def plan_text(file: DemandFile, seed: int, *, checked: bool = True) -> str:
+def plan_text(
+    file: DemandFile, seed: int, *, checked: bool = True, capacities: Capacities | None = None
+) -> str:
     """The plan for a demand file as lines: fleet, cost, carbon, attainments; and each tier alone.
 
-    Unchecked, it is the programme's own plan, and says so. InputError when nothing fits.
+    Unchecked, it is the programme's own plan, and says so. Capacities are simulated unless given.
+    InputError when nothing fits.
     """
-    capacities = capacities_for(file, seed)
+    capacities = capacities or capacities_for(file, seed)
     if not checked:
         plan = plan_fleet(file.demand, file.offers, capacities, file.aim)
         return "\n".join([*_plan_lines(file, plan), "  unchecked: no simulation was run"])
@@ -66,9 +69,9 @@ def fleet_text(  # noqa: PLR0913 - one argument an option of the command
     does not offer, an hour outside the day, or an unknown policy.
     """
     policy_number(policy)
+    counts = counts_of(file, copies)
     workload = _workload(file, hour, duration_s, seed, trace)
     capacities = capacities_for(file, seed)
-    counts = counts_of(file, copies)
     none = np.zeros((len(file.offers), *file.demand.requests_per_s.shape))
     plan = Plan(file.offers, file.demand, counts, none, 0.0, 0.0, file.aim)
     plan = price_plan(plan, capacities)
@@ -94,16 +97,22 @@ def counts_of(file: DemandFile, copies: Sequence[str]) -> tuple[int, ...]:
         configuration, _, number = text.partition("=")
         gpu, _, count = configuration.partition(":")
         name = f"{find_gpu(gpu).gpu}:{count or 1}"
-        if name not in known or not number.isdigit():
-            raise InputError(
-                "copies",
-                got=repr(text),
-                expected=f"CONFIGURATION=NUMBER with one of {', '.join(known)}",
-                where="--copies",
-                do="name a configuration of the demand file",
-            )
-        counts[known.index(name)] += int(number)
+        if name not in known or not number.isdecimal():
+            raise _copies_error(text, f"CONFIGURATION=NUMBER with one of {', '.join(known)}")
+        place = known.index(name)
+        counts[place] += int(number)
+        if counts[place] > file.offers[place].most:
+            raise _copies_error(text, f"at most {file.offers[place].most} of {name}")
+    if not any(counts):
+        raise _copies_error(", ".join(copies), "at least one copy")
     return tuple(counts)
+
+
+def _copies_error(got: str, expected: str) -> InputError:
+    return InputError(
+        "copies", got=repr(got), expected=expected, where="--copies",
+        do="ask for what the demand file offers",
+    )  # fmt: skip
 
 
 def _workload(
