@@ -102,6 +102,8 @@ def some_runs():
             "model": "org/m",
             "gpu": ["h100-pcie", "h100-pcie", "rtx-4090", "rtx-4090"],
             "gpu_count": [1, 1, 2, 2],
+            "dataset": "sharegpt",
+            "prompts": 200,
             "rate_requests_per_s": [1.0, 4.0, 1.0, 4.0],
             "duration_s": [3600.0, 1800.0, 3600.0, 1800.0],
             "throughput_requests_per_s": [1.0, 4.0, 1.0, 2.0],
@@ -139,6 +141,15 @@ def test_shares_pair_the_same_model_and_rate():
     shares = metrics.share_table(some_runs())
     assert [0.9, 0.5] == shares["share"].tolist()
     assert [1000.0, 4000.0] == shares["baseline_tokens_per_s"].tolist()
+
+
+@pytest.mark.parametrize("other", [{"dataset": "sonnet"}, {"prompts": 1000}])
+def test_shares_pair_only_as_many_prompts_of_the_same_data_set(other):
+    runs = some_runs()
+    h100s = runs.assign(**other, throughput_tokens_per_s=9000.0).query("gpu == 'h100-pcie'")
+    assert [0.9, 0.5] == metrics.share_table(pd.concat([runs, h100s]))["share"].tolist()
+    with pytest.raises(InputError, match="no pair of runs"):
+        metrics.share_table(pd.concat([runs.query("gpu == 'rtx-4090'"), h100s]))
 
 
 def test_a_rate_without_a_baseline_has_no_share():

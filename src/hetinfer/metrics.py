@@ -148,12 +148,13 @@ def with_costs(runs: pd.DataFrame, prices: dict[str, float]) -> pd.DataFrame:
 def share_table(runs: pd.DataFrame, baseline: tuple[str, int] = ("h100-pcie", 1)) -> pd.DataFrame:
     """Throughput share of every other configuration over the baseline: X / X_baseline.
 
-    One row a pair of the same model and offered rate; `runs` has one row a cell (average replicates
-    first). Columns: model, gpu, gpu_count, rate_requests_per_s, share, and both throughputs.
-    A model without a baseline run has no pair; InputError if none has.
+    One row a pair of the same model and offered rate, with as many prompts of the same data set;
+    `runs` has one row a cell (average replicates first). Columns: model, gpu, gpu_count,
+    rate_requests_per_s, share, and both throughputs. A model without a baseline run has no pair;
+    InputError if none has.
     """
-    keys = ["model", "rate_requests_per_s"]
-    columns = [*CONFIGURATION, "rate_requests_per_s", "throughput_tokens_per_s"]
+    keys = ["model", "rate_requests_per_s", "dataset", "prompts"]
+    columns = [*CONFIGURATION, *keys[1:], "throughput_tokens_per_s"]
     is_baseline = (runs["gpu"] == baseline[0]) & (runs["gpu_count"] == baseline[1])
     base = runs.loc[is_baseline, [*keys, "throughput_tokens_per_s"]].rename(
         columns={"throughput_tokens_per_s": "baseline_tokens_per_s"}
@@ -167,12 +168,12 @@ def share_table(runs: pd.DataFrame, baseline: tuple[str, int] = ("h100-pcie", 1)
             where="share_table",
             do="average them first (average_replicates)",
         )
-    pairs = others.merge(base, on=keys, validate="many_to_one")
+    pairs = others.merge(base, on=keys, validate="many_to_one").drop(columns=["dataset", "prompts"])
     if pairs.empty:
         raise InputError(
             "no pair of runs",
             got="none",
-            expected=f"one model at one rate on {baseline[1]}x{baseline[0]} and on another GPU",
+            expected=f"one model under one load on {baseline[1]}x{baseline[0]} and on another GPU",
             where="share_table",
             do="add the partner's runs",
         )
