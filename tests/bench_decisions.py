@@ -57,18 +57,28 @@ def compare_footprints() -> None:
     findings.crossing_findings(pairs, cards, base, boundary="machine", power="measured draw")
 
 
-def move_a_slider() -> None:
-    study = explorer.scenario_of("DeepSeek-R1-Distill-Qwen-14B", 16.0, "study-2025")
+def move_sliders() -> None:
+    mix = {"chat": 5, "development": 1, "batch": 4}
+    model, target_s = "DeepSeek-R1-Distill-Qwen-14B", 0.5
+    study = explorer.scenario_of(model, 16.0, "study-2025", ttft_target_s=target_s, mix=mix)
     widget = explorer.show_explorer(explorer.load_cells(), study)
-    start_s = time.perf_counter()
-    widget.children[4].value = 0.5
-    print(f"a slider moved and drawn: {time.perf_counter() - start_s:.2f} s")
+    named = {part.description: part for box in widget.children[0].children for part in box.children}
+    moves = {
+        "4090, USD/h": 0.5,
+        "batch": 80,
+        "agents": 20,
+        "model": "DeepSeek-R1-Distill-Qwen-1.5B",
+    }
+    for name, value in moves.items():
+        start_s = time.perf_counter()
+        named[name].value = value
+        print(f"{name} moved, fleet planned and drawn: {time.perf_counter() - start_s:.2f} s")
 
 
 def main() -> None:
     print(f"plan of 8 configurations, 3 classes, 24 hours: {seconds(plan_a_day):.2f} s")
     print(f"footprints compared, 10,000 samples: {seconds(compare_footprints):.2f} s")
-    move_a_slider()
+    move_sliders()
     with tempfile.TemporaryDirectory() as folder:
         found = run_with(build_stand_in(Path(folder)), SAMPLING)
     print(f"sampling the power of eight cards: {100 * found['cost_frac']:.2f} % of a core")

@@ -11,8 +11,9 @@ import time
 import tomllib
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,12 @@ import pytest
 from hetinfer.paths import root_dir
 
 START_S = 60  # until the server answers; it takes a few seconds on a quiet machine
-FIGURE = re.compile("Cost per million tokens")
-CHANGED = "before => document.querySelector('img[alt^=\"Cost per million\"]').src !== before"
+FIGURE = "Cost per million tokens"
+FLEET = "Requests per second of each class"
+CHANGED = """([alt, before]) => {
+  const image = document.querySelector(`img[alt^="${alt}"]`);
+  return image && image.src !== before;
+}"""
 RUN_MS = 90_000  # until the last cell has run
 
 
@@ -102,8 +107,25 @@ def move_price(page, outputs) -> None:
     handle.focus()
     for _ in range(40):
         handle.press("ArrowUp")
-    page.wait_for_function(CHANGED, arg=before, timeout=RUN_MS)
+    page.wait_for_function(CHANGED, arg=[FIGURE, before], timeout=RUN_MS)
     outputs.get_by_text("1x H100 is cheapest").first.wait_for(timeout=RUN_MS)
+
+
+def move_mix(page, outputs) -> None:
+    """Take all chat out of the mix, and wait for the fleet that follows."""
+    fleet = page.get_by_alt_text(FLEET)
+    fleet.wait_for(timeout=RUN_MS)
+    before = fleet.get_attribute("src")
+    outputs.get_by_text("50 % chat, 10 % development, 40 % batch").wait_for(timeout=RUN_MS)
+    part(page, "chat").press("Home")
+    page.wait_for_function(CHANGED, arg=[FLEET, before], timeout=RUN_MS)
+    outputs.get_by_text("20 % development, 80 % batch").wait_for(timeout=RUN_MS)
+
+
+def part(page, name: str):
+    """The handle of a slider of the mix, which keys move: Home to none, End to most."""
+    slider = page.locator(".widget-hslider").filter(has=page.get_by_text(name, exact=True))
+    return slider.locator(".noUi-handle")
 
 
 def keep_picture(page, name: str) -> None:
@@ -116,13 +138,17 @@ def test_a_slider_moves_the_figure_in_jupyterlab(open_page, lab):
     page.get_by_text(re.compile(r"\| Idle")).wait_for(timeout=RUN_MS)  # the kernel has started
     page.get_by_role("menuitem", name="Run", exact=True).click(timeout=RUN_MS)
     page.get_by_text("Run All Cells", exact=True).click()
-    move_price(page, page.locator(".jp-OutputArea .widget-html"))
+    outputs = page.locator(".jp-OutputArea .widget-html")
+    move_mix(page, outputs)
+    move_price(page, outputs)
     keep_picture(page, "explorer.png")
 
 
 def test_a_slider_moves_the_figure_in_voila(open_page, voila):
     page = open_page(voila)
-    move_price(page, page.locator(".widget-html"))
+    outputs = page.locator(".widget-html")
+    move_mix(page, outputs)
+    move_price(page, outputs)
     keep_picture(page, "voila.png")
     assert page.get_by_text("import explorer").count() == 0  # a page for readers, without code
 
@@ -143,18 +169,25 @@ def test_the_page_fetches_nothing_from_outside(open_page, voila):
 
 def test_a_change_is_answered(open_page, voila):
     page = open_page(voila)
-    figure = page.get_by_alt_text(FIGURE)
-    figure.wait_for(timeout=RUN_MS)
+    page.get_by_alt_text(FLEET).wait_for(timeout=RUN_MS)
     grid = page.locator(".widget-dropdown", has_text="grid").locator("select")
-    times_ms = []
-    for region in ("SE, 35 g/kWh", "PL, 589 g/kWh", "FR, 41 g/kWh"):
-        before = figure.get_attribute("src")
-        started = page.evaluate("performance.now()")
-        grid.select_option(label=region)
-        page.wait_for_function(CHANGED, arg=before, polling=20, timeout=RUN_MS)
-        times_ms.append(page.evaluate("performance.now()") - started)
-    print(f"answered after {[round(ms) for ms in times_ms]} ms")  # a figure to read, not to fail by
-    assert len(times_ms) == 3
+    regions = ("SE, 35 g/kWh", "PL, 589 g/kWh", "FR, 41 g/kWh")
+    moves = [(FIGURE, partial(grid.select_option, label=region)) for region in regions]
+    moves += [(FLEET, partial(part(page, "chat").press, key)) for key in ("Home", "End")]
+    moves += [(FLEET, partial(part(page, "agents").press, "End"))]  # a class without curves so far
+    times_ms = [answered_ms(page, alt, move) for alt, move in moves]
+    # figures to read, not to fail by
+    print(f"answered after {[round(ms) for ms in times_ms]} ms: grid thrice, mix thrice")
+    assert len(times_ms) == len(moves)
+
+
+def answered_ms(page, alt: str, move: Callable[[], object]) -> float:
+    """From a move until the image of that name is another, as the page's own clock tells it."""
+    before = page.get_by_alt_text(alt).get_attribute("src")
+    started = page.evaluate("performance.now()")
+    move()
+    page.wait_for_function(CHANGED, arg=[alt, before], polling=20, timeout=RUN_MS)
+    return page.evaluate("performance.now()") - started
 
 
 def test_the_scenario_is_saved_as_a_file(open_page, voila, tmp_path):
@@ -165,7 +198,9 @@ def test_the_scenario_is_saved_as_a_file(open_page, voila, tmp_path):
         link.click()
     saved = tmp_path / "scenario.toml"
     download.value.save_as(saved)
-    assert tomllib.loads(saved.read_text())["usd_per_gpu_h"]["rtx-4090"] == 0.25
+    content = tomllib.loads(saved.read_text())
+    assert content["usd_per_gpu_h"]["rtx-4090"] == 0.25
+    assert ["chat", "development", "batch"] == [row["name"] for row in content["class"]]
 
 
 def test_the_page_has_no_serious_finding(open_page, voila, axe_source):

@@ -3,9 +3,11 @@
 import base64
 import io
 import math
+from collections.abc import Iterable, Sequence
 from html import escape
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from hetinfer.explorer.scenario import H100, Scenario, at_rate
 from hetinfer.figures.prices import draw_explored
@@ -45,30 +47,40 @@ def sentence(table: pd.DataFrame, scenario: Scenario) -> str:
 
 def table_html(table: pd.DataFrame, scenario: Scenario) -> str:
     """The configurations at the scenario's rate as an HTML table, cheapest first."""
+    rows = at_rate(table, scenario.rate_requests_per_s).to_dict("records")
+    return html_table(HEADS, [_texts(row, scenario) for row in rows])
+
+
+def html_table(heads: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> str:
+    """Rows of text as an HTML table; a head is a column's name and its numbers' evidence."""
     head = "".join(
         f'<th scope="col">{escape(text)}<br><small>{evidence}</small></th>'
-        for text, evidence in HEADS
+        for text, evidence in heads
     )
     body = "".join(
-        f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in _texts(row, scenario))}</tr>"
-        for row in at_rate(table, scenario.rate_requests_per_s).to_dict("records")
+        f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in texts)}</tr>" for texts in rows
     )
     return f'<table class="repriced"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def figure_html(table: pd.DataFrame, scenario: Scenario) -> str:
     """The figure of the scenario as an image element, a vector, with its text alternative."""
+    figure = draw_explored(
+        table,
+        scenario.rate_requests_per_s,
+        ttft_target_s=scenario.ttft_target_s,
+        carbon_of=f"{scenario.region}, 4090s {scenario.holding}, power: {scenario.power}",
+    )
+    label = f"Cost per million tokens, P99 TTFT and carbon against offered rate, {scenario.model}"
+    return image(figure, label)
+
+
+def image(figure: Figure, label: str) -> str:
+    """A figure as an image element, a vector, with its text alternative."""
     buffer = io.BytesIO()
     with styled():
-        figure = draw_explored(
-            table,
-            scenario.rate_requests_per_s,
-            ttft_target_s=scenario.ttft_target_s,
-            carbon_of=f"{scenario.region}, 4090s {scenario.holding}, power: {scenario.power}",
-        )
         figure.savefig(buffer, format="svg")
     payload = base64.b64encode(buffer.getvalue()).decode()
-    label = f"Cost per million tokens, P99 TTFT and carbon against offered rate, {scenario.model}"
     return (
         f'<img alt="{escape(label, quote=True)}" style="width:100%;max-width:60rem" '
         f'src="data:image/svg+xml;base64,{payload}">'

@@ -1,7 +1,7 @@
 """What a reader chooses, and what the recorded runs are then worth: cost, latency, carbon."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -41,8 +41,9 @@ class Scenario:
     """What a reader chooses: model and offered rate, both cards' prices per GPU-hour, the target.
 
     `ttft_target_s` is of the P99 time to first token, infinite for none; `holding` is how the 4090s
-    are held (H100s are new); `available_frac` the share of time that a 4090 is there, which only a
-    plan takes up.
+    are held (H100s are new). Only a plan takes up the last two: `available_frac` is the share of
+    time that a 4090 is there, `mix` the parts of the requests by class of `fleet.scenarios`,
+    whatever their sum.
     """
 
     model: str
@@ -54,6 +55,7 @@ class Scenario:
     power: PowerAssumption = "measured draw"
     holding: Holding = "owned"
     available_frac: float = 1.0
+    mix: Mapping[str, float] = field(default_factory=lambda: {"chat": 1.0})
 
     @property
     def prices(self) -> dict[str, float]:
@@ -69,12 +71,17 @@ def scenario_of(
     *,
     ttft_target_s: float = np.inf,
     region: str = "EU27",
+    mix: Mapping[str, float] | None = None,
 ) -> Scenario:
-    """The scenario with the prices of one price list of `data/reference/prices.csv`."""
+    """The scenario with the prices of one price list of `data/reference/prices.csv`.
+
+    Without a mix, all requests are chat.
+    """
     prices = load_prices(price_scenario)
-    return Scenario(
+    scenario = Scenario(
         model, rate_requests_per_s, prices[H100], prices[RTX_4090], ttft_target_s, region
     )
+    return scenario if mix is None else replace(scenario, mix=mix)
 
 
 def load_cells() -> pd.DataFrame:

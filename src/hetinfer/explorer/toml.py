@@ -6,13 +6,13 @@ import math
 import pandas as pd
 
 from hetinfer.explorer.scenario import H100, RTX_4090, Scenario
+from hetinfer.explorer.traffic import Traffic, traffic_of
 from hetinfer.values import rounded
 
-NO_TARGET_S = 60.0  # a demand file needs one: work without a target may wait a minute
 MOST_COPIES = 100
 TOML = """\
-# A scenario of the explorer, as hetinfer plan reads it. Prices are the chosen ones; lengths are the
-# means of the model's recorded runs.
+# A scenario of the explorer, as hetinfer plan reads it. Prices, targets and the mix of classes are
+# the chosen ones; chat and batch have the mean lengths of the model's recorded runs.
 model = "{model}"
 region = "{region}"
 objective = "cost"
@@ -20,9 +20,10 @@ objective = "cost"
 [usd_per_gpu_h]
 {h100} = {h100_usd_per_h}
 {rtx_4090} = {rtx_4090_usd_per_h}
-
+"""
+CLASS = """
 [[class]]
-name = "served"
+name = "{name}"
 prompt_tokens = {prompt_tokens}
 output_tokens = {output_tokens}
 ttft_target_s = {ttft_target_s}
@@ -37,13 +38,12 @@ most = {most}
 
 
 def scenario_toml(cells: pd.DataFrame, scenario: Scenario) -> str:
-    """The scenario as TOML: its model's lengths and configurations, its prices, rate and target.
+    """The scenario as TOML: its model's configurations, its prices, and its traffic by class.
 
     `cells` is `load_cells`. The file says what was chosen; the plan decides how many of which.
+    InputError for a mix without traffic.
     """
     chosen = cells[cells["model"] == scenario.model]
-    prompts = chosen["prompts"].sum()
-    target_s = NO_TARGET_S if math.isinf(scenario.ttft_target_s) else scenario.ttft_target_s
     head = TOML.format(
         model=scenario.model,
         region=scenario.region,
@@ -51,12 +51,9 @@ def scenario_toml(cells: pd.DataFrame, scenario: Scenario) -> str:
         rtx_4090=RTX_4090,
         h100_usd_per_h=rounded(scenario.h100_usd_per_h, 2),
         rtx_4090_usd_per_h=rounded(scenario.rtx_4090_usd_per_h, 2),
-        prompt_tokens=rounded(chosen["input_tokens"].sum() / prompts, 0),
-        output_tokens=rounded(chosen["output_tokens"].sum() / prompts, 0),
-        ttft_target_s=rounded(target_s, 3),
-        rate=rounded(scenario.rate_requests_per_s, 2),
     )
-    return head + "".join(_configuration(*key, scenario) for key in _kinds(chosen))
+    classes = [_class(traffic) for traffic in traffic_of(cells, scenario)]
+    return head + "".join([*classes, *(_configuration(*key, scenario) for key in _kinds(chosen))])
 
 
 def download_html(cells: pd.DataFrame, scenario: Scenario) -> str:
@@ -72,6 +69,19 @@ def download_html(cells: pd.DataFrame, scenario: Scenario) -> str:
 def _kinds(chosen: pd.DataFrame) -> list[tuple[str, int]]:
     kinds = chosen[["gpu", "gpu_count"]].drop_duplicates().sort_values(["gpu", "gpu_count"])
     return [(str(gpu), int(count)) for gpu, count in kinds.itertuples(index=False)]
+
+
+def _class(traffic: Traffic) -> str:
+    text = CLASS.format(
+        name=traffic.name,
+        prompt_tokens=traffic.prompt_tokens,
+        output_tokens=traffic.output_tokens,
+        ttft_target_s=rounded(traffic.ttft_target_s, 3),
+        rate=rounded(traffic.requests_per_s, 4),
+    )
+    if math.isinf(traffic.tpot_target_s):
+        return text
+    return text + f"tpot_target_s = {rounded(traffic.tpot_target_s, 3)}\n"
 
 
 def _configuration(gpu: str, gpus: int, scenario: Scenario) -> str:

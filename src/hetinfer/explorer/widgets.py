@@ -1,16 +1,18 @@
 """Controls over an explored scenario, for JupyterLab and Voila."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 import pandas as pd
 
 from hetinfer.explorer.display import figure_html, sentence, table_html
-from hetinfer.explorer.plan import scenario_plan
+from hetinfer.explorer.fleet_display import fleet_html
+from hetinfer.explorer.plan import checked_text
 from hetinfer.explorer.scenario import Scenario, explore, rates
-from hetinfer.explorer.toml import download_html
+from hetinfer.explorer.traffic import traffic_shares
+from hetinfer.fleet.scenarios import CLASSES
 from hetinfer.footprint.carbon import HOLDINGS
 from hetinfer.footprint.grid import load_grid
 from hetinfer.footprint.power import POWER_ASSUMPTIONS
@@ -22,51 +24,65 @@ HIGHEST_4090_USD_PER_H = 2.0  # three times the dearest listed; the study's is 0
 PRICE_STEP_USD_PER_H = 0.01
 TARGETS_S = (0.055, 0.1, 0.2, 0.5, 1.0, 2.0, math.inf)
 LEAST_AVAILABLE_FRAC = 0.5
-PLAN = "Plan a fleet for this scenario (simulated; takes seconds)"
+MOST_PARTS = 100
+CHECK = "Check this fleet by simulation (takes some seconds)"
+MIX = (
+    "<p>Parts of the requests by class, for the fleet below; their sum does not matter. Chat and "
+    "batch are as long as the model's recorded requests. The target is chat's; agents and "
+    "development may take 1.6 times as long, the others as long as in chapter 08.</p>"
+)
 STYLE = (
     "<style>.repriced{border-collapse:collapse}.repriced th,.repriced td{padding:.25em .6em;"
     "text-align:right;white-space:nowrap;border-bottom:1px solid #ccc}.repriced th{white-space:"
     "normal}.repriced th:first-child,.repriced td:first-child{text-align:left}"
-    ".explored{overflow-x:auto}</style>"
+    ".explored{overflow-x:auto}.widget-html-content{min-width:0}</style>"
 )
 
 
 def show_explorer(cells: pd.DataFrame, start: Scenario) -> Any:
-    """Controls over `explore`: a widget with sentence, figure, table, file and plan of the choice.
+    """Controls over a scenario: a widget with what it makes of the recorded runs, and its fleet.
 
-    `cells` is `load_cells`. Needs a live kernel to move.
+    `cells` is `load_cells`. Both follow a control by themselves; the fleet is checked by simulation
+    when the button is pressed. Needs a live kernel to move.
     """
     import ipywidgets
 
-    controls = _controls(cells, start)
-    shown, planned = ipywidgets.HTML(), ipywidgets.HTML()
-    button = ipywidgets.Button(description=PLAN, layout={"width": "auto"})
+    controls, parts = _controls(cells, start), _parts(start.mix)
+    shown, planned, checked = (ipywidgets.HTML() for _ in range(3))
+    button = ipywidgets.Button(description=CHECK, layout={"width": "auto"})
 
     def chosen() -> Scenario:
-        return Scenario(**{name: control.value for name, control in controls.items()})
+        values = {name: control.value for name, control in controls.items()}
+        return Scenario(**values, mix={name: part.value for name, part in parts.items()})
+
+    def plan(_: object = None) -> None:
+        checked.value = ""
+        planned.value = fleet_html(cells, chosen())
 
     def update(_: object = None) -> None:
         shown.value = scenario_html(cells, chosen())
-        planned.value = ""
+        plan()
 
-    def plan(_: object) -> None:
-        planned.value = "<p>planning</p>"
-        planned.value = f"<pre>{escape(scenario_plan(cells, chosen()))}</pre>"
+    def check(_: object) -> None:
+        checked.value = "<p>checking by simulation</p>"
+        checked.value = f"<pre>{escape(checked_text(cells, chosen()))}</pre>"
 
-    for control in controls.values():
-        control.observe(update, names="value")
-    button.on_click(plan)
+    for name, control in controls.items():
+        control.observe(plan if name == "available_frac" else update, names="value")
+    for part in parts.values():
+        part.observe(plan, names="value")
+    button.on_click(check)
     update()
-    return ipywidgets.VBox([*controls.values(), shown, button, planned])
+    chosen_by = _beside(controls.values(), [ipywidgets.HTML(MIX), *parts.values()])
+    return ipywidgets.VBox([chosen_by, shown, planned, button, checked])
 
 
 def scenario_html(cells: pd.DataFrame, scenario: Scenario) -> str:
-    """All that the explorer shows of one scenario, as HTML."""
+    """What the explorer shows of the recorded runs in one scenario, as HTML."""
     table = explore(cells, scenario)
     return (
         f"{STYLE}<p>{escape(sentence(table, scenario))}</p>{figure_html(table, scenario)}"
         f'<div class="explored">{table_html(table, scenario)}</div>'
-        f"{download_html(cells, scenario)}"
     )
 
 
@@ -135,6 +151,35 @@ def _availability(value: float) -> Any:
         continuous_update=False,
         **_look(),
     )
+
+
+def _parts(mix: Mapping[str, float]) -> dict[str, Any]:
+    """A slider for each class of traffic, by its name, at its part of a hundred."""
+    import ipywidgets
+
+    shares = traffic_shares(mix)
+    return {
+        name: ipywidgets.IntSlider(
+            value=round(MOST_PARTS * shares.get(name, 0.0)),
+            max=MOST_PARTS,
+            step=5,
+            description=name,
+            continuous_update=False,
+            **_look(),
+        )
+        for name in CLASSES
+    }
+
+
+def _beside(*columns: Iterable[Any]) -> Any:
+    """Columns of widgets side by side, one below the other where the page is narrow."""
+    import ipywidgets
+
+    boxes = [
+        ipywidgets.VBox(list(column), layout={"width": "34rem", "max_width": "100%"})
+        for column in columns
+    ]
+    return ipywidgets.Box(boxes, layout={"flex_flow": "row wrap"})
 
 
 def _look() -> dict[str, Any]:

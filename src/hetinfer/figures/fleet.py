@@ -16,6 +16,7 @@ FLEETS = {
     "consumer_usd_per_h": ("4090s alone", GPU_COLORS["1x 4090"], ""),
     "best_usd_per_h": ("cheapest", GPU_COLORS["8x 4090"], "///"),
 }
+BAR_STYLES = {label: (color, hatch) for label, color, hatch in FLEETS.values()}
 
 
 def draw_fleet_costs(table: pd.DataFrame) -> Figure:
@@ -58,7 +59,7 @@ def draw_policy_costs(table: pd.DataFrame) -> Figure:
         places = np.arange(len(table))[::-1]
         axis.barh(places, table["usd_per_h"], color=GPU_COLORS["1x 4090"])
         for place, row in zip(places, table.itertuples(index=False), strict=True):
-            text = row.fleet.replace(", ", " + ").replace(" of ", " × ") or "none keeps the targets"
+            text = _times(row.fleet)
             end = 0.0 if np.isnan(row.usd_per_h) else row.usd_per_h
             axis.annotate(
                 text, (end, place), (3, 0), textcoords="offset points", va="center", size=6
@@ -127,6 +128,31 @@ def draw_frontier(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def draw_planned(served: pd.DataFrame, costs: pd.DataFrame) -> Figure:
+    """Which configuration serves what of each class in a plan, and what its fleet and others cost.
+
+    `served` and `costs` are the explorer's `served_table` and `cost_table`. Drawn without pyplot,
+    for it is drawn anew at each move of a slider.
+    """
+    with styled():
+        figure = Figure(figsize=(PAGE_WIDTH_IN, 1.2 + 0.2 * served["class"].nunique()))
+        load, cost = figure.subplots(1, 2, width_ratios=(3, 2))
+        _stack_classes(load, served)
+        labels = [f"{row.label}\n{_times(row.fleet)}" for row in costs.itertuples(index=False)]
+        places = np.arange(len(costs))[::-1]
+        for place, label, usd_per_h in zip(places, costs["label"], costs["usd_per_h"], strict=True):
+            color, hatch = BAR_STYLES[label]
+            cost.barh(place, usd_per_h, color=color, hatch=hatch, edgecolor="white")
+        cost.set_yticks(places, labels)
+        cost.set_ylim(-0.6, len(costs) - 0.4)
+        cost.set_xlabel("USD per h")
+        for axis in (load, cost):
+            axis.grid(visible=False, axis="y")
+        n, note = f"{served['class'].nunique()} classes", "planned, not checked by simulation"
+        caption(figure, evidence="simulated, prices and powers reference", n=n, note=note)
+    return figure
+
+
 def _cost_panel(axis: Axes, cells: pd.DataFrame) -> None:
     places = np.arange(len(cells), dtype=float)
     for shift, (column, (label, color, hatch)) in enumerate(FLEETS.items()):
@@ -147,3 +173,29 @@ def _cost_panel(axis: Axes, cells: pd.DataFrame) -> None:
         )  # fmt: skip
     axis.set_xticks(places, [name.replace("-", "\n") for name in cells["prices"]])
     axis.grid(visible=False, axis="x")
+
+
+def _stack_classes(axis: Axes, served: pd.DataFrame) -> None:
+    """Bars of requests per second, a class a bar, a configuration a part of it."""
+    names = served["class"].unique()
+    places = dict(zip(names, np.arange(len(names))[::-1], strict=True))
+    ends = dict.fromkeys(names, 0.0)
+    for configuration, color in GPU_COLORS.items():
+        own = served[served["configuration"] == configuration]
+        if own.empty:
+            continue
+        axis.barh(
+            own["class"].map(places), own["requests_per_s"], left=own["class"].map(ends),
+            color=color, edgecolor="white", label=configuration,
+        )  # fmt: skip
+        ends |= {
+            name: ends[name] + rate
+            for name, rate in zip(own["class"], own["requests_per_s"], strict=True)
+        }
+    axis.set_yticks(list(places.values()), list(places))
+    axis.set_xlabel("requests/s")
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(GPU_COLORS))
+
+
+def _times(fleet: str) -> str:
+    return fleet.replace(", ", " + ").replace(" of ", " × ") or "none keeps the targets"

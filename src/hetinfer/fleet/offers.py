@@ -33,6 +33,7 @@ from hetinfer.simulation.capacity import (
 )
 from hetinfer.simulation.engine import Engine
 from hetinfer.simulation.fitted import Calibration, serving_engine
+from hetinfer.workload import Lengths
 
 Floats = npt.NDArray[np.float64]
 TIERS = {"enterprise": 0, "consumer": 1}
@@ -139,14 +140,23 @@ def draw_curves(
     offers: Sequence[Offer], classes: Sequence[ServiceClass], requests: int, seed: int
 ) -> dict[tuple[str, str], pd.DataFrame]:
     """Latency against rate of each offer under each class alone, by (offer, class); new texts."""
-    return {
-        (offer.name, service.name): latency_curve(
-            offer.engine, Load(service.lengths, requests, seed=seed)
-        )
+    curves = {
+        (offer.name, service.name): draw_curve(offer.engine, service.lengths, requests, seed)
         for offer in offers
         for service in classes
-        if _fits(offer.engine, service)
     }
+    return {key: curve for key, curve in curves.items() if curve is not None}
+
+
+def draw_curve(engine: Engine, lengths: Lengths, requests: int, seed: int) -> pd.DataFrame | None:
+    """Latency against rate of one engine under requests of such lengths; None where one never fits.
+
+    Columns of `LoadPoint`.
+    """
+    longest = lengths.prompt_tokens.max() + lengths.output_tokens.max()
+    if longest > engine.kv_tokens // engine.block_tokens * engine.block_tokens:
+        return None
+    return latency_curve(engine, Load(lengths, requests, seed=seed))
 
 
 def capacities_of(
@@ -219,11 +229,6 @@ def _hour_of(machine: Machine[Floats], count: int) -> tuple[float, float, float]
         kwh_per_mtoken(one, count, ONE_HOUR_TOKENS_PER_S) + nothing for one in (always, waiting)
     )
     return float(busy[0]) * 1000, float(idle[0]) * 1000, float(made[0])
-
-
-def _fits(engine: Engine, service: ServiceClass) -> bool:
-    longest = service.lengths.prompt_tokens.max() + service.lengths.output_tokens.max()
-    return bool(longest <= engine.kv_tokens // engine.block_tokens * engine.block_tokens)
 
 
 def _in_flight(curve: pd.DataFrame, rate: float, service: ServiceClass) -> float:
