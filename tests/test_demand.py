@@ -74,6 +74,10 @@ def test_a_trace_is_read_in_azures_format(tmp_path):
         (f"{TRACE}2023-11-16 18:15:50,1,1\n2023-11-16 18:15:46,1,1\n", "out of order: got row 3"),
         (f"{TRACE}2023-11-16 18:15:50,1,1\nsoon,1,1\n", "time unreadable: got row 3"),
         (f"{TRACE}2023-11-16 18:15:50,1,\n", "lengths unreadable: got row 2"),
+        (f"{TRACE}2023-11-16 18:15:50,1,1.5\n", "lengths unreadable: got row 2"),
+        (f"{TRACE}2023-11-16 18:15:50,1e300,1\n", "lengths unreadable: got row 2"),
+        (f"{TRACE}1e9,1,1\n", "time unreadable: got row 2"),
+        (f"{TRACE}2023-11-16 18:15:50Z,1,1\n2023-11-16 18:15:50+01:00,1,1\n", "got row 3 before"),
         (f"{TRACE}2023-11-16 18:15:50,1,0\n", "output_tokens: got 0"),
     ],
 )

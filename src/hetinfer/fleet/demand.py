@@ -25,6 +25,7 @@ TRACE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 DRAWN_LENGTHS = 2000  # of a class, that its requests are then drawn from
 LENGTH_SEED = 7  # one population of lengths a class, whatever the run's seed
 MOST_REQUESTS = 10_000_000  # of one workload: beyond, memory is what gives out
+FIRST_INEXACT = 2.0**53  # from here on floats are not every whole number
 DAY_TROUGH_FRAC = 0.2  # of the peak, that the quietest hour of a daily pattern keeps
 DAY_PEAK_HOUR = 14.0
 
@@ -110,7 +111,8 @@ def steady_workload(
     """
     usable = duration_s > 0 and burstiness > 0 and min(rates_requests_per_s, default=-1.0) >= 0
     if not usable or not sum(rates_requests_per_s) * duration_s <= MOST_REQUESTS:
-        got = f"rates {list(rates_requests_per_s)}, {duration_s:g} s, burstiness {burstiness:g}"
+        rates = ", ".join(f"{rate:g}" for rate in rates_requests_per_s)
+        got = f"rates {rates}, {duration_s:g} s, burstiness {burstiness:g}"
         expected = f"rates of 0 or more, a duration above 0, {MOST_REQUESTS:,} requests at most"
         raise _demand_error("arrivals", got, expected)
     times = [
@@ -161,7 +163,8 @@ def load_trace(path: Path, service: ServiceClass) -> Workload:
     missing = [name for name in TRACE_COLUMNS if name not in table]
     if missing:
         raise _trace_error("columns missing", ", ".join(missing), path)
-    times = pd.to_datetime(table["TIMESTAMP"], errors="coerce", format="ISO8601")
+    written = table["TIMESTAMP"].astype(str)
+    times = pd.to_datetime(written, errors="coerce", format="ISO8601", utc=True)
     seconds = (times - times.iloc[0]).dt.total_seconds().to_numpy(float)
     unread = np.flatnonzero(np.isnan(seconds))
     if unread.size:
@@ -171,7 +174,8 @@ def load_trace(path: Path, service: ServiceClass) -> Workload:
         raise _trace_error("rows out of order", f"row {falling[0] + 3} before its previous", path)
     numbers = table[list(TRACE_COLUMNS[1:])].apply(pd.to_numeric, errors="coerce")
     lengths = numbers.to_numpy(float)
-    unread = np.flatnonzero(~np.isfinite(lengths).all(axis=1))
+    whole = (lengths == np.round(lengths)) & (np.abs(lengths) < FIRST_INEXACT)
+    unread = np.flatnonzero(~whole.all(axis=1))
     if unread.size:
         raise _trace_error("lengths unreadable", f"row {unread[0] + 2}", path)
     requests = fresh_requests(seconds, *lengths.T.astype(np.int64))
