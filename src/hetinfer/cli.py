@@ -290,6 +290,52 @@ def fleet(  # noqa: PLR0913 - one argument an option
     )
 
 
+@app.command()
+def gateway(
+    demand: Annotated[Path, typer.Argument(help="A demand, such as notebooks/demand.toml.")],
+    output: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("build/gateway"),
+    unchecked: Annotated[bool, typer.Option("--unchecked", help="Without simulation.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the simulations.")] = 0,
+) -> None:
+    """Plan the fleet for a demand, and write the routers' configuration: LiteLLM, vllm-router.
+
+    The plan is checked under what these routers do, whatever policy the demand names.
+    """
+    from dataclasses import replace
+
+    from hetinfer.fleet import demand_file, display
+    from hetinfer.fleet import gateway as gateways
+    from hetinfer.simulation.fitted import load_calibrations
+
+    file = demand_file.load_demand(demand, load_calibrations()[0])
+    file = replace(file, policy=gateways.POLICY)
+    plan, capacities = display.planned(file, seed, checked=not unchecked)
+    found = gateways.gateway_of(plan, capacities, file.model)
+    config, script = gateways.save_gateway(found, output)
+    typer.echo("\n".join(display.plan_lines(file, plan)))
+    typer.echo(gateways.gateway_text(found))
+    typer.echo(f"written: {config}, {script}; start the routers with: bash {script}")
+
+
+@app.command("gateway-demo", hidden=True)
+def gateway_demo(
+    python: Annotated[Path | None, typer.Option(help="The Python that has vLLM.")] = None,
+    routers: Annotated[Path, typer.Option(help="Where the routers are.")] = Path(
+        ".venv-gateway/bin"
+    ),
+) -> None:
+    """Show a plan's routing on two real servers (what make gateway-demo calls)."""
+    from hetinfer.measurement import gateway_demo as demos
+    from hetinfer.measurement import series
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    interpreter = series.default_setup(python).interpreter
+    folder = paths.default_build_dir() / "gateway-demo"
+    demo = demos.run_demo(interpreter, paths.root_dir() / routers, folder, say=typer.echo)
+    typer.echo(demos.demo_text(demo))
+    typer.echo(f"written: {demos.save_demo(demo, folder)}")
+
+
 @app.command(hidden=True)
 def paper(
     build_dir: Annotated[Path, typer.Option(help="The build it quotes.")] = Path("build"),

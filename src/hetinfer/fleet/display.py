@@ -27,6 +27,16 @@ def capacities_for(file: DemandFile, seed: int) -> Capacities:
     return capacities_of(file.offers, file.demand.classes, curves)
 
 
+def planned(file: DemandFile, seed: int, *, checked: bool = True) -> tuple[Plan, Capacities]:
+    """The plan for a demand file and the capacities behind it; InputError when nothing fits."""
+    capacities = capacities_for(file, seed)
+    if not checked:
+        return plan_fleet(file.demand, file.offers, capacities, file.aim), capacities
+    check = simulated_check(capacities, file.policy, check_sizes(seed))
+    found = best_checked(file.demand, file.offers, capacities, check, file.aim)
+    return found["any"][0], capacities
+
+
 def plan_text(
     file: DemandFile, seed: int, *, checked: bool = True, capacities: Capacities | None = None
 ) -> str:
@@ -38,11 +48,11 @@ def plan_text(
     capacities = capacities or capacities_for(file, seed)
     if not checked:
         plan = plan_fleet(file.demand, file.offers, capacities, file.aim)
-        return "\n".join([*_plan_lines(file, plan), "  unchecked: no simulation was run"])
+        return "\n".join([*plan_lines(file, plan), "  unchecked: no simulation was run"])
     check = simulated_check(capacities, file.policy, check_sizes(seed))
     found = best_checked(file.demand, file.offers, capacities, check, file.aim)
     plan, table = found["any"]
-    lines = [*_plan_lines(file, plan), f"  checked by simulation under {file.policy}:"]
+    lines = [*plan_lines(file, plan), f"  checked by simulation under {file.policy}:"]
     lines += _attainment_lines(table)
     for name in ("enterprise", "consumer"):
         text = f"no fleet of {name} cards alone keeps the targets"
@@ -140,7 +150,8 @@ def _shares(plan: Plan, served: Ints) -> list[tuple[str, float]]:
     return [(str(name), float(total / served.sum())) for name, total in totals.items()]
 
 
-def _plan_lines(file: DemandFile, plan: Plan) -> list[str]:
+def plan_lines(file: DemandFile, plan: Plan) -> list[str]:
+    """A plan as lines: fleet, cost, carbon, and what each configuration is for."""
     kg = rounded(plan.g_per_h / 1000, 3)
     lines = [
         f"{short_name(file.model)}: {plan.fleet}",

@@ -175,6 +175,25 @@ def carbon_aware(view: View, service: int, prompt_tokens: int) -> int:
 
 
 @compiled
+def class_overflow(view: View, service: int, prompt_tokens: int) -> int:
+    """Each class to its own tier while that has room, then to the other, else home to wait.
+
+    Room is fewer requests in flight than keep the class's targets: all that a proxy before the
+    servers can count. What `gateway.py` configures does this, by class where this counts them all.
+    """
+    best, least, best_home = NOTHING, np.inf, False
+    for engine in range(view.accepts.size):
+        in_flight = view.outstanding[engine] + 1
+        if not view.accepts[engine] or in_flight > view.most_outstanding[service, engine]:
+            continue
+        home = view.tier[engine] == view.home_tier[service]
+        work_s = view.outstanding_tokens[engine] / view.tokens_per_s[engine]
+        if (home and not best_home) or (home == best_home and work_s < least):
+            best, least, best_home = engine, work_s, home
+    return best if best != NOTHING else static_by_class(view, service, prompt_tokens)
+
+
+@compiled
 def choose_engine(policy: int, view: View, service: int, prompt_tokens: int) -> int:
     """The engine that the policy of that number names; numbers are the order of `POLICIES`."""
     if policy == 0:
@@ -189,7 +208,9 @@ def choose_engine(policy: int, view: View, service: int, prompt_tokens: int) -> 
         return slo_aware(view, service, prompt_tokens)
     if policy == 5:
         return cost_first(view, service, prompt_tokens)
-    return carbon_aware(view, service, prompt_tokens)
+    if policy == 6:
+        return carbon_aware(view, service, prompt_tokens)
+    return class_overflow(view, service, prompt_tokens)
 
 
 POLICIES: Mapping[str, Policy] = {
@@ -200,7 +221,9 @@ POLICIES: Mapping[str, Policy] = {
     "slo-aware": slo_aware,
     "cost-first": cost_first,
     "carbon-aware": carbon_aware,
+    "class-overflow": class_overflow,
 }
+BY_CLASS = ("static", "class-overflow")  # policies that need each class's home tier
 
 
 def policy_number(name: str) -> int:

@@ -15,7 +15,7 @@ from hetinfer.fleet import dispatch
 from hetinfer.fleet.availability import NO_OUTAGES, OwnerOutages
 from hetinfer.fleet.demand import ServiceClass, Workload, check_workload
 from hetinfer.fleet.dispatch import Engines, Fates, Outages, Queues, Traffic
-from hetinfer.fleet.routing import View, policy_number
+from hetinfer.fleet.routing import BY_CLASS, View, policy_number
 from hetinfer.simulation import event_loop
 from hetinfer.simulation.engine import STALL_DRAWS, Engine, check_engine
 from hetinfer.simulation.event_loop import HEAD, NOTHING
@@ -49,8 +49,8 @@ class Member:
 class Router:
     """How requests are spread: a policy of `routing.POLICIES`, and its two settings.
 
-    `home_tiers` names each class's tier for the policy `static`. A request that lost its engine is
-    sent again until `most_tries` were made.
+    `home_tiers` names each class's tier for the policies of `routing.BY_CLASS`. A request that lost
+    its engine is sent again until `most_tries` were made.
     """
 
     policy: str
@@ -119,7 +119,7 @@ def check_fleet(workload: Workload, members: Sequence[Member], router: Router) -
     if router.most_tries < 1:
         raise _fleet_error("tries", router.most_tries, "at least 1")
     homes = len(router.home_tiers)
-    if router.policy == "static" and homes != len(workload.classes):
+    if router.policy in BY_CLASS and homes != len(workload.classes):
         raise _fleet_error("home tiers", homes, f"one for each of {len(workload.classes)} classes")
 
 

@@ -130,13 +130,14 @@ def run_client(
 ) -> list[str]:
     """Send a load to a server and leave vLLM's result file; returns the command line.
 
-    The key of an endpoint that wants one is read by the client from `OPENAI_API_KEY`. Raises
-    ClientError if the client fails, runs out of time, or leaves no file.
+    The key of an endpoint that wants one is the server's `key`, or is read by the client from
+    `OPENAI_API_KEY`. Raises ClientError if the client fails, runs out of time, or leaves no file.
     """
     command = client_command(interpreter, server.base_url, load, result)
     result.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + timeout_s
-    with kept(command, log=log) as program:
+    env = {"OPENAI_API_KEY": server.key} if server.key else None
+    with kept(command, log=log, env=env) as program:
         while (code := wait(program, POLL_S)) is None:
             if server.has_ended():
                 deadline = min(deadline, time.monotonic() + LEAVE_S)

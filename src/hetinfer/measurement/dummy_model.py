@@ -20,6 +20,8 @@ QUERY_HEADS_PER_KV_HEAD = 4
 VOCABULARY = 32768  # so many that two random prompts hardly ever begin alike
 MAX_TOKENS = 4096
 END = "<end>"
+WORD = "w00001"  # one of its tokens
+CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"  # adds no token
 
 
 def is_dummy(model: str) -> bool:
@@ -74,6 +76,7 @@ def write_dummy_model(model: str, folder: Path) -> Path:
             "tokenizer_class": "PreTrainedTokenizerFast",
             "eos_token": END,
             "model_max_length": MAX_TOKENS,
+            "chat_template": CHAT_TEMPLATE,
         },
         "generation_config.json": {"eos_token_id": 0},
     }

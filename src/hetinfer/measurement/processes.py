@@ -69,6 +69,13 @@ def kept(
         _release(keeper)
 
 
+def kill(program: Kept) -> None:
+    """Kill a program and all it started at once, as when its machine goes down."""
+    _, *below = descendants(program.keeper.pid) or [0]  # the first is the keeper, who clears up
+    for pid in below:
+        _signal(pid, signal.SIGKILL)
+
+
 def wait(program: Kept, timeout_s: float) -> int | None:
     """The program's exit code once it has ended, or None if it still runs after `timeout_s`."""
     try:

@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +71,14 @@ class EngineConfiguration:
 class Server:
     """A server that answers: where, how it is configured, how it was started, and its process.
 
-    `program` is None for an endpoint that somebody else runs.
+    `program` is None for an endpoint that somebody else runs; `key` is what it wants from clients.
     """
 
     base_url: str
-    engine: EngineConfiguration
+    engine: EngineConfiguration = EngineConfiguration()
     command: tuple[str, ...] = ()
     program: Kept | None = None
+    key: str = field(default="", repr=False)
 
     def has_ended(self) -> bool:
         """Whether the server's process is gone; never true of somebody else's endpoint."""
@@ -172,10 +173,10 @@ def free_port(port: int) -> int:
         return int(probe.getsockname()[1])
 
 
-def await_health(base_url: str, program: Kept, timeout_s: float) -> None:
-    """Return when `/health` answers 200; ServerError if the process ends or time is up."""
+def await_health(base_url: str, program: Kept, timeout_s: float, *, path: str = "/health") -> None:
+    """Return when `path` answers 200; ServerError if the process ends or time is up."""
     deadline = time.monotonic() + timeout_s
-    while _get(f"{base_url}/health") is None:
+    while _get(f"{base_url}{path}") is None:
         if program.has_ended():
             raise failure_of(program, "server-died-at-start")
         if time.monotonic() > deadline:
