@@ -2,6 +2,10 @@
 
 A profile is the JSON that `hetinfer roofline` prints: rates of matrix products and of memory, the
 time of launching a step's kernels, and of sums over several ranks.
+
+Tried on the host of `cpu-prefix-cache`, a profile of ten seconds and no run: a step of one token
+takes 21 ms where the fit to 27 runs says 18, one of eight 23 for 27; a prompt's token 0.49 ms for
+0.85, for real layers do not reach the rate of one large product.
 """
 
 from collections.abc import Mapping
