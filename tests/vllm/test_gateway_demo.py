@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hetinfer.measurement import gateway_demo as demos
+from hetinfer.measurement.gateway_case import MORE_THAN_FITS
 from hetinfer.measurement.gateway_demo import BURST, KILLED, MIXED, ONE_LEFT, POOLED
 from hetinfer.paths import root_dir
 from measuring import left_of, vllm_python
@@ -51,7 +52,7 @@ def test_classes_land_where_the_plan_says(table):
 def test_what_does_not_fit_overflows_and_no_more(demo, table):
     burst = table.loc[(BURST, "batch")]
     limit = demo.case.gateway.lanes["batch"][0].most_in_flight
-    assert demos.MORE_THAN_FITS == burst["measured_fast"] == burst["simulated_fast"]
+    assert MORE_THAN_FITS == burst["measured_fast"] == burst["simulated_fast"]
     assert limit == burst["measured_slow"] == burst["simulated_slow"]
 
 
