@@ -56,6 +56,9 @@ def test_fit_starts_from_physics_and_leaves_what_is_absent_absent():
     assert {"communication_s", "stall_frac", "step_s"} <= set(free_parameters(several))
     small_cache = prior_engine(find_model("DeepSeek-R1-Distill-Qwen-32B"), H100, 1)
     assert "kv_tokens" in free_parameters(small_cache)
+    near_the_study_s_need = prior_engine(MODEL_14B, RTX_4090, 2)
+    assert "kv_tokens" in free_parameters(near_the_study_s_need)
+    assert "kv_tokens" not in free_parameters(prior_engine(MODEL_7B, RTX_4090, 1))
     assert set(free_parameters(several)) <= set(FREE)
 
 
@@ -87,12 +90,15 @@ def test_statistics_without_spread_or_value_do_not_count():
     assert not residuals(simulated, recorded).any()
 
 
-def test_busy_host_counts_no_inter_token_latency_and_little_ttft():
+def test_busy_host_counts_durations_fully_and_what_its_requests_see_less():
     recorded = np.ones((1, len(STATISTICS)))
     off = residuals(1.001 * recorded, recorded, busy_host=True)
     usual = residuals(1.001 * recorded, recorded)
-    places = [STATISTICS.index(name) for name in ("itl_p50_s", "ttft_p50_s", "tpot_p50_s")]
-    assert (off[places] / usual[places]).tolist() == pytest.approx([0.0, 0.2, 1.0], rel=1e-2)
+    names = ["duration_s", "tpot_p50_s", "tpot_mean_s", "tpot_p99_s", "ttft_p50_s", "itl_p50_s"]
+    places = [STATISTICS.index(name) for name in names]
+    assert (off[places] / usual[places]).tolist() == pytest.approx(
+        [1.0, 0.5, 0.2, 0.2, 0.2, 0.0], rel=1e-2
+    )
 
 
 def test_the_stalled_run_is_not_fitted_where_its_stall_decides():

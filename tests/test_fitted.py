@@ -103,6 +103,15 @@ def test_calibration_makes_lengths_for_every_model_and_a_fit_for_every_configura
     assert (found.lengths[MODEL_7B.model].output_tokens <= longest).all()
 
 
+def test_simulator_reaches_the_throughput_asked_for_in_every_group(best):
+    """Median and 90th percentile of absolute errors at rates that no fit saw."""
+    errors = error_table(parity_table(best.fits, load_recorded(), best.lengths))
+    table = errors.set_index(["group", "set", "statistic"])[["median_frac", "p90_frac"]]
+    for group, most in (("all but several 4090s", (0.015, 0.05)), ("several 4090s", (0.02, 0.05))):
+        found = table.loc[group, "validation", "throughput_requests_per_s"]
+        assert (found.to_numpy() <= most).all()
+
+
 def test_simulator_reaches_the_accuracy_that_the_chapters_state(best):
     """Median absolute errors at rates that no fit saw, one H100, models up to 14B."""
     fits = [f for f in best.fits if (f.gpu, f.gpu_count) == ("h100-pcie", 1)]

@@ -3,12 +3,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hetinfer.hardware import find_gpu, find_model
+from hetinfer.runs import load_recorded
+from hetinfer.simulation.calibration import prior_engine, select_runs
 from hetinfer.simulation.lengths import (
+    AT_ONCE_FRAC,
     BASE_ANSWER_TOKENS,
+    BASE_CONFIGURATIONS,
     BASE_PROMPT_TOKENS,
+    FEWEST_ANSWER_TOKENS,
     FEWEST_TOKENS,
     MOST_TOKENS,
+    _Part,
     _recutting,
+    _scarce_starts,
     anneal,
     cut_short,
     first_lengths,
@@ -48,6 +56,30 @@ def test_answers_cut_short_have_the_sum_and_stay_below_the_longest(seed, total):
     assert again.output_tokens.sum() == total
     assert (again.output_tokens <= FIRST.output_tokens).all()
     assert (again.output_tokens >= 1).all()
+
+
+def test_a_model_may_stop_at_once_and_others_answer_more():
+    cut = cut_short(FIRST, 35_000, np.random.default_rng(0))
+    propose = _recutting(FIRST.output_tokens, at_once_frac=AT_ONCE_FRAC)
+    rng = np.random.default_rng(1)
+    proposed = [propose(cut, rng) for _ in range(200)]
+    at_once = [int((p.output_tokens == FEWEST_ANSWER_TOKENS).sum()) for p in proposed]
+    assert np.mean(np.array(at_once) > 0) == pytest.approx(AT_ONCE_FRAC, abs=0.1)
+    assert {int(p.output_tokens.sum()) for p in proposed} == {35_000}
+
+
+def test_a_cache_too_small_for_all_prompts_is_searched_from_several_sizes():
+    runs = load_recorded()
+    scarce = _Part.of(select_runs(runs, "Qwen/QwQ-32B-Preview", "h100-pcie", 1))
+    ample = _Part.of(select_runs(runs, *BASE_CONFIGURATIONS[0]))
+    prior = prior_engine(find_model("QwQ-32B-Preview"), find_gpu("h100-pcie"), 1)
+    starts = _scarce_starts([scarce, ample])
+    assert [scarce_start.kv_tokens for scarce_start, _ in starts] == [
+        prior.kv_tokens,
+        round(1.25 * prior.kv_tokens),
+    ]
+    assert len({ample_start for _, ample_start in starts}) == 1
+    assert _scarce_starts([ample]) == []
 
 
 def test_too_many_answer_tokens_lengthen_all():
