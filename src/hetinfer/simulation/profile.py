@@ -3,9 +3,10 @@
 A profile is the JSON that `hetinfer roofline` prints: rates of matrix products and of memory, the
 time of launching a step's kernels, and of sums over several ranks.
 
-Tried on the host of `cpu-prefix-cache`, a profile of ten seconds and no run: a step of one token
-takes 21 ms where the fit to 27 runs says 18, one of eight 23 for 27; a prompt's token 0.49 ms for
-0.85, for real layers do not reach the rate of one large product.
+Tried on the host of `cpu-prefix-cache`, profiled in ten seconds with one thread, as the engine
+computes with (`OMP_NUM_THREADS=1 hetinfer roofline`): a prompt's token takes 0.86 ms, where the fit
+to 27 runs says 0.85, but a step of one token 10 ms for 18. What an engine does between its kernels
+is in no profile.
 """
 
 from collections.abc import Mapping
