@@ -4,8 +4,9 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.exceptions import TyperException
@@ -13,6 +14,9 @@ from typer.exceptions import TyperException
 from hetinfer import paths
 from hetinfer.errors import InputError
 from hetinfer.notebooks import NotebookError
+
+if TYPE_CHECKING:
+    from hetinfer.fleet.demand_file import DemandFile
 
 USAGE_ERROR = 2
 TERMINATED = 143
@@ -255,10 +259,9 @@ def plan(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the simulations.")] = 0,
 ) -> None:
     """Plan the fleet for a demand: how many of each configuration, checked by simulation."""
-    from hetinfer.fleet import demand_file, display
-    from hetinfer.simulation.fitted import load_calibrations
+    from hetinfer.fleet import display
 
-    file = demand_file.load_demand(demand, load_calibrations()[0])
+    file = _load_demand(demand)
     typer.echo(display.plan_text(file, seed, checked=not unchecked))
 
 
@@ -273,10 +276,9 @@ def fleet(  # noqa: PLR0913 - one argument an option
     trace: Annotated[Path | None, typer.Option(help="Requests from a trace instead.")] = None,
 ) -> None:
     """Simulate a fleet of your choice behind a router: who is served in time, and at what cost."""
-    from hetinfer.fleet import demand_file, display
-    from hetinfer.simulation.fitted import load_calibrations
+    from hetinfer.fleet import display
 
-    file = demand_file.load_demand(demand, load_calibrations()[0])
+    file = _load_demand(demand)
     typer.echo(
         display.fleet_text(
             file,
@@ -301,14 +303,10 @@ def gateway(
 
     The plan is checked under what these routers do, whatever policy the demand names.
     """
-    from dataclasses import replace
-
-    from hetinfer.fleet import demand_file, display
+    from hetinfer.fleet import display
     from hetinfer.fleet import gateway as gateways
-    from hetinfer.simulation.fitted import load_calibrations
 
-    file = demand_file.load_demand(demand, load_calibrations()[0])
-    file = replace(file, policy=gateways.POLICY)
+    file = replace(_load_demand(demand), policy=gateways.POLICY)
     plan, capacities = display.planned(file, seed, checked=not unchecked)
     found = gateways.gateway_of(plan, capacities, file.model)
     config, script = gateways.save_gateway(found, output)
@@ -429,6 +427,14 @@ def main() -> None:
         where = error.filename or "standard output"
         _end(f"hetinfer: {error.strerror or error}: {where}", USAGE_ERROR)
     sys.exit(code)
+
+
+def _load_demand(path: Path) -> "DemandFile":
+    """A demand file, with the engines that fit the study's runs best."""
+    from hetinfer.fleet.demand_file import load_demand
+    from hetinfer.simulation.fitted import load_calibrations
+
+    return load_demand(path, load_calibrations()[0])
 
 
 def _end(message: str, code: int) -> None:

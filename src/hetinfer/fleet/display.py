@@ -32,9 +32,15 @@ def planned(file: DemandFile, seed: int, *, checked: bool = True) -> tuple[Plan,
     capacities = capacities_for(file, seed)
     if not checked:
         return plan_fleet(file.demand, file.offers, capacities, file.aim), capacities
+    return checked_fleets(file, capacities, seed)["any"][0], capacities
+
+
+def checked_fleets(
+    file: DemandFile, capacities: Capacities, seed: int
+) -> dict[str, tuple[Plan, pd.DataFrame]]:
+    """`best_checked` for a demand file, under its policy."""
     check = simulated_check(capacities, file.policy, check_sizes(seed))
-    found = best_checked(file.demand, file.offers, capacities, check, file.aim)
-    return found["any"][0], capacities
+    return best_checked(file.demand, file.offers, capacities, check, file.aim)
 
 
 def plan_text(
@@ -49,8 +55,7 @@ def plan_text(
     if not checked:
         plan = plan_fleet(file.demand, file.offers, capacities, file.aim)
         return "\n".join([*plan_lines(file, plan), "  unchecked: no simulation was run"])
-    check = simulated_check(capacities, file.policy, check_sizes(seed))
-    found = best_checked(file.demand, file.offers, capacities, check, file.aim)
+    found = checked_fleets(file, capacities, seed)
     plan, table = found["any"]
     lines = [*plan_lines(file, plan), f"  checked by simulation under {file.policy}:"]
     lines += _attainment_lines(table)

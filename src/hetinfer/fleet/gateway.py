@@ -25,7 +25,7 @@ import numpy.typing as npt
 import yaml
 
 from hetinfer.errors import InputError
-from hetinfer.fleet.offers import FLOCK_SIGMAS, Capacities, home_tiers
+from hetinfer.fleet.offers import FLOCK_SIGMAS, Capacities, home_tiers, with_swings
 from hetinfer.fleet.planning import Plan
 from hetinfer.paths import write_atomically
 
@@ -136,8 +136,7 @@ def most_in_flight(one_server: float, servers: int, part: float) -> int:
     at least 1.
     """
     root = math.sqrt(one_server + (FLOCK_SIGMAS / 2) ** 2) - FLOCK_SIGMAS / 2
-    mean = root**2 * servers * (part or 1.0)
-    return max(1, math.floor(mean + FLOCK_SIGMAS * math.sqrt(mean) + 0.5))
+    return math.floor(with_swings(root**2 * servers * (part or 1.0)) + 0.5)
 
 
 def litellm_config(

@@ -240,6 +240,11 @@ def _in_flight(curve: pd.DataFrame, rate: float, service: ServiceClass) -> float
         for name in ("ttft_p50_s", "tpot_p50_s")
     )
     mean = rate * (ttft_s + tpot_s * (service.lengths.output_tokens.mean() - 1))
+    return with_swings(mean)
+
+
+def with_swings(mean: float) -> float:
+    """What an engine may hold when it holds so much on average, at least one request."""
     return float(max(1.0, mean + FLOCK_SIGMAS * np.sqrt(mean)))
 
 

@@ -13,11 +13,9 @@ from hetinfer.measurement.gateway_load import Clients
 from hetinfer.measurement.records import OWN
 from hetinfer.measurement.server import Server, ServerSpec, serving
 from hetinfer.paths import write_atomically
-from hetinfer.simulation.calibration import PRIOR_FRONT_END
 from hetinfer.simulation.engine import Engine
-from hetinfer.simulation.measured import engine_of, load_measured_runs, measured_statistics
-from hetinfer.simulation.real_engine import first_guess
-from hetinfer.simulation.steps import fit_step_time, measured_steps
+from hetinfer.simulation.measured import load_measured_runs
+from hetinfer.simulation.real_engine import engine_from_steps
 
 Say = Callable[[str], None]
 SEED = 7
@@ -128,6 +126,4 @@ def fit_alone(clients: Clients, server: Server, folder: Path) -> Engine:
     told = json.loads(result.read_text()) | labels
     told["engine_version"] = server.engine.version or ""
     write_atomically(result, json.dumps(told))
-    runs = load_measured_runs(folder)
-    step_time = fit_step_time(measured_steps(runs), first_guess(measured_statistics(runs), runs))
-    return engine_of(runs[0].settings, step_time, PRIOR_FRONT_END)
+    return engine_from_steps(load_measured_runs(folder))

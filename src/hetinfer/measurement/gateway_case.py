@@ -11,24 +11,18 @@ import numpy as np
 import pandas as pd
 
 from hetinfer.fleet.availability import NO_OUTAGES, OwnerOutages
+from hetinfer.fleet.checking import simulate_plan
 from hetinfer.fleet.demand import ServiceClass, Workload
 from hetinfer.fleet.gateway import Gateway, Lane, gateway_of
-from hetinfer.fleet.offers import (
-    Capacities,
-    Offer,
-    capacities_of,
-    draw_curves,
-    members_of,
-    offer_of,
-)
+from hetinfer.fleet.offers import Capacities, capacities_of, draw_curves, offer_of
 from hetinfer.fleet.planning import Demand, Plan, plan_fleet
-from hetinfer.fleet.simulation import FleetRun, Member, Router, simulate_fleet
+from hetinfer.fleet.simulation import FleetRun
 from hetinfer.hardware import load_prices
-from hetinfer.measurement.gateway_bench import PLACES, Place
+from hetinfer.measurement.gateway_bench import PLACES
 from hetinfer.measurement.gateway_load import ClassLoad
 from hetinfer.simulation.engine import Engine
 from hetinfer.simulation.fitted import load_calibrations
-from hetinfer.workload import Lengths, fresh_requests
+from hetinfer.workload import Floats, Lengths, fresh_requests
 
 SERVED_MODEL = "DeepSeek-R1-Distill-Llama-8B"  # the study's, whose prices and cards are taken
 PRICES = "study-2025"
@@ -60,7 +54,14 @@ def plan_case(engines: Sequence[Engine]) -> Case:
     `CHAT_PART` of what the fast one then serves; batch asks what room that leaves there and half of
     what the slow one can.
     """
-    offers = [_offer(place, engine) for place, engine in zip(PLACES, engines, strict=True)]
+    calibration, prices = load_calibrations()[0], load_prices(PRICES)
+    offers = [
+        replace(
+            offer_of(calibration, SERVED_MODEL, (place.gpu, 1), prices, place.region, most=1),
+            engine=engine,
+        )
+        for place, engine in zip(PLACES, engines, strict=True)
+    ]
     classes = [_class(CHAT, 1.0), _class(BATCH, BATCH_TTFT_TARGET_S)]
     curves = draw_curves(offers, classes, CURVE_REQUESTS, SEED)
     light_s = [float(curves[(offer.name, CHAT)]["ttft_p99_s"].iloc[0]) for offer in offers]
@@ -128,22 +129,8 @@ def simulate_sent(
         sent["class"].map(OUTPUT_TOKENS).to_numpy(np.int64),
     )
     workload = Workload(classes, requests, sent["class"].map(names.index).to_numpy(np.int64))
-    members = members_of(case.plan.offers, case.plan.counts, classes, case.capacities)
-    members = [_limited(member, case.gateway) for member in members]
-    homes = tuple(_tier(case, case.gateway.lanes[name][0].backend.configuration) for name in names)
-    return simulate_fleet(workload, members, Router(policy, homes), outages=outages)
-
-
-def _offer(place: Place, engine: Engine) -> Offer:
-    offer = offer_of(
-        load_calibrations()[0],
-        SERVED_MODEL,
-        (place.gpu, 1),
-        load_prices(PRICES),
-        place.region,
-        most=1,
-    )
-    return replace(offer, engine=engine)
+    capacities = replace(case.capacities, in_flight=_limits(case))
+    return simulate_plan(case.plan, capacities, policy, workload, outages=outages)
 
 
 def _class(name: str, ttft_target_s: float) -> ServiceClass:
@@ -151,18 +138,12 @@ def _class(name: str, ttft_target_s: float) -> ServiceClass:
     return ServiceClass(name, lengths, ttft_target_s)
 
 
-def _limited(member: Member, gateway: Gateway) -> Member:
-    """The member with the most requests in flight that the gateway allows there, by class."""
-    limits = []
-    for way in gateway.lanes.values():
-        own = [
-            lane.most_in_flight
-            for lane in way
-            if lane.most_in_flight and member.name.startswith(f"{lane.backend.configuration} ")
-        ]
-        limits.append(float(own[0]) if own else 0.0)
-    return replace(member, most_outstanding=tuple(limits))
-
-
-def _tier(case: Case, configuration: str) -> int:
-    return next(offer.tier for offer in case.plan.offers if offer.name == configuration)
+def _limits(case: Case) -> Floats:
+    """Most requests in flight that the gateway allows, (n_offers, n_classes); 0: it sends none."""
+    limits = np.zeros(case.capacities.in_flight.shape)
+    names = [offer.name for offer in case.plan.offers]
+    for c, way in enumerate(case.gateway.lanes.values()):
+        for lane in way:
+            if lane.most_in_flight is not None:
+                limits[names.index(lane.backend.configuration), c] = lane.most_in_flight
+    return limits

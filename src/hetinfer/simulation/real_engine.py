@@ -88,12 +88,16 @@ def fit_measured(runs: Sequence[MeasuredRun]) -> Engine:
             where="fit_measured",
             do=f"measure the campaign {CAMPAIGN}",
         )
-    replay, measured = measured_replay(fitted), measured_statistics(fitted)
-    step_time = fit_step_time(measured_steps(fitted), first_guess(measured, fitted))
-    prior = engine_of(fitted[0].settings, step_time, PRIOR_FRONT_END)
+    prior, measured = engine_from_steps(fitted), measured_statistics(fitted)
     measured = np.where(np.isin(STATISTICS, FITTED_STATISTICS), measured, np.nan)
-    engine, _ = fit_engine(prior, replay, measured, prior, free=FREE_OF_STEPS)
+    engine, _ = fit_engine(prior, measured_replay(fitted), measured, prior, free=FREE_OF_STEPS)
     return engine
+
+
+def engine_from_steps(runs: Sequence[MeasuredRun]) -> Engine:
+    """The engine whose step time is fitted to the runs' steps alone; its front end is the prior."""
+    step_time = fit_step_time(measured_steps(runs), first_guess(measured_statistics(runs), runs))
+    return engine_of(runs[0].settings, step_time, PRIOR_FRONT_END)
 
 
 def first_guess(measured: Floats, runs: Sequence[MeasuredRun]) -> StepTime:
